@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -9,36 +10,51 @@ class EnvironmentValueError(ValueError):
     """A variable is set to something that cannot be read; the message names the variable."""
 
 
+@dataclass(frozen=True)
+class Variable:
+    """One row of the settings table: `docs/settings.md` lists them and a test compares."""
+
+    name: str
+    kind: str
+    default: str
+    meaning: str
+
+
 class Environment:
-    """Reads variables from one mapping (`os.environ` unless a test passes its own)."""
+    """Reads variables from one mapping (`os.environ` unless a test passes its own) and remembers what was asked for."""
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = os.environ if variables is None else variables
+        self.table: list[Variable] = []
 
-    def text(self, name: str, default: str = "") -> str:
-        return self._variables.get(name, default)
+    def _read(self, name: str, kind: str, default: object, meaning: str) -> str:
+        self.table.append(Variable(name, kind, str(default), meaning))
+        return self._variables.get(name, "").strip()
 
-    def path(self, name: str, default: Path) -> Path:
-        value = self._variables.get(name)
+    def text(self, name: str, default: str, meaning: str) -> str:
+        return self._read(name, "text", default, meaning) or default
+
+    def path(self, name: str, default: Path, meaning: str) -> Path:
+        value = self._read(name, "path", default, meaning)
         return Path(value).expanduser().resolve() if value else default
 
-    def integer(self, name: str, default: int, *, minimum: int | None = None) -> int:
-        """Raises EnvironmentValueError when the value is no whole number or below `minimum`."""
-        value = self._variables.get(name)
-        if value is None or value == "":
+    def integer(self, name: str, default: int, meaning: str, *, minimum: int = 0) -> int:
+        """Raises EnvironmentValueError when the value is no whole number or is below `minimum`."""
+        value = self._read(name, "whole number", default, meaning)
+        if not value:
             return default
         try:
             number = int(value)
         except ValueError:
             raise EnvironmentValueError(f"{name} must be a whole number, not {value!r}") from None
-        if minimum is not None and number < minimum:
+        if number < minimum:
             raise EnvironmentValueError(f"{name} must be at least {minimum}, not {number}")
         return number
 
-    def seconds(self, name: str, default: float) -> float:
+    def seconds(self, name: str, default: float, meaning: str) -> float:
         """A positive number of seconds; raises EnvironmentValueError otherwise."""
-        value = self._variables.get(name)
-        if value is None or value == "":
+        value = self._read(name, "seconds", default, meaning)
+        if not value:
             return default
         try:
             number = float(value)
@@ -48,17 +64,17 @@ class Environment:
             raise EnvironmentValueError(f"{name} must be a positive number of seconds, not {value!r}")
         return number
 
-    def flag(self, name: str, default: bool) -> bool:
-        value = self._variables.get(name)
-        if value is None or value == "":
+    def flag(self, name: str, default: bool, meaning: str) -> bool:
+        value = self._read(name, "flag", int(default), meaning).lower()
+        if not value:
             return default
-        if value.lower() in {"1", "true", "yes", "on"}:
+        if value in {"1", "true", "yes", "on"}:
             return True
-        if value.lower() in {"0", "false", "no", "off"}:
+        if value in {"0", "false", "no", "off"}:
             return False
         raise EnvironmentValueError(f"{name} must be 1 or 0, not {value!r}")
 
-    def words(self, name: str, default: list[str]) -> list[str]:
+    def words(self, name: str, default: list[str], meaning: str) -> list[str]:
         """A comma-separated list without empty entries."""
-        value = self._variables.get(name)
-        return default if value is None else [word.strip() for word in value.split(",") if word.strip()]
+        value = self._read(name, "list", ",".join(default), meaning)
+        return [word.strip() for word in value.split(",") if word.strip()] or default

@@ -1,0 +1,195 @@
+"""Every setting, in one table: the only module that reads the environment.
+
+Each row names its variable, default and meaning; `docs/settings.md` lists them. Other code receives values as
+arguments, or reads `django.conf.settings` at the edges (views, consumers, tasks, commands).
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from config.environment import Environment, EnvironmentValueError
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+ENVIRONMENT = Environment()
+_env = ENVIRONMENT
+
+# --- server -----------------------------------------------------------------------------------------------------------
+VAR_DIR = _env.path("VAR_DIR", BASE_DIR / "var", "Folder for run.json, the SQLite database, secrets, logs and spools.")
+DEBUG = _env.flag("DEBUG", False, "Django's debug pages; never on a server that strangers reach.")
+SECRET_KEY = _env.text(
+    "SECRET_KEY", "development-only-not-secret", "Signs sessions and links; `manage.py up` makes one in VAR_DIR."
+)
+ALLOWED_HOSTS = _env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"], "Host names that the server answers.")
+PUBLIC_URL = _env.text(
+    "PUBLIC_URL", "http://127.0.0.1:8000", "The address at which workers and users reach the server."
+)
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+DATABASE_URL = _env.text(
+    "DATABASE_URL",
+    "",
+    "postgresql://user:password@host:port/name, or empty for SQLite in VAR_DIR (sqlite:///path works too).",
+)
+REDIS_URL = _env.text(
+    "REDIS_URL", "", "redis://host:port/db or unix:///path; empty: `manage.py up` starts an embedded Valkey."
+)
+
+# --- backbone ---------------------------------------------------------------------------------------------------------
+MODEL_PATH = _env.path(
+    "MODEL_PATH",
+    BASE_DIR / "models" / "qwen35moe-demo-q4_k_m.gguf",
+    "The GGUF that the backbone runs (first part of a split set).",
+)
+BACKBONE_LANES = _env.integer(
+    "BACKBONE_LANES", 2, "llama.cpp contexts that share the model; each computes one batch at a time.", minimum=1
+)
+BACKBONE_SEQUENCES = _env.integer("BACKBONE_SEQUENCES", 16, "Sequences generated at once, over all lanes.", minimum=1)
+BACKBONE_CONTEXT_TOKENS = _env.integer(
+    "BACKBONE_CONTEXT_TOKENS", 1024, "Longest sequence, prompt and answer together, in tokens.", minimum=16
+)
+BACKBONE_THREADS = _env.integer("BACKBONE_THREADS", 0, "Cores used by all lanes together; 0: all cores.")
+BACKBONE_TRACE_DIR = _env.text(
+    "BACKBONE_TRACE_DIR", "", "Folder for one trace per lane (every decode), empty: no traces."
+)
+BACKBONE_TOKEN = _env.text(
+    "BACKBONE_TOKEN", "", "Credential of relay role B; empty: the file backbone.token in VAR_DIR."
+)
+RELAY_URLS = _env.words("RELAY_URLS", [], "WebSocket addresses of the relays; empty: PUBLIC_URL with the path /relay/.")
+DISPATCH_DEADLINE_SECONDS = _env.seconds(
+    "DISPATCH_DEADLINE_SECONDS", 2.0, "Longest wait for one worker in one layer, before history."
+)
+CREDIT_WINDOW_SECONDS = _env.seconds("CREDIT_WINDOW_SECONDS", 60.0, "Length of one credit window per node.")
+SPOOL_SECONDS = _env.seconds("SPOOL_SECONDS", 10.0, "Time between two writes of the open credit window to disk.")
+
+# --- relay ------------------------------------------------------------------------------------------------------------
+RELAY_PING_SECONDS = _env.seconds(
+    "RELAY_PING_SECONDS", 10.0, "Time between two keep-alive frames; three missed ones end a session."
+)
+RELAY_RECHECK_SECONDS = _env.seconds(
+    "RELAY_RECHECK_SECONDS", 15.0, "Time between two checks of a session's token and claims (at most 30)."
+)
+
+# --- market -----------------------------------------------------------------------------------------------------------
+LEASE_SECONDS = _env.seconds("LEASE_SECONDS", 120.0, "A claim lives this long after its node was last seen.")
+UPKEEP_SECONDS = _env.seconds("UPKEEP_SECONDS", 5.0, "Time between two runs of the market's timers.")
+DEMAND_SECONDS = _env.seconds("DEMAND_SECONDS", 300.0, "Time between two DemandObserved events of one build.")
+TARGET_REPLICAS = _env.integer(
+    "TARGET_REPLICAS", 1, "Replicas per expert before its price falls to the stand-by rate.", minimum=1
+)
+
+INSTALLED_APPS = [
+    "daphne",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "config",
+    "market",
+    "relay",
+    "inference",
+    "frontend",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = True
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1 << 20
+
+
+def database(url: str, var_dir: Path) -> dict[str, Any]:
+    """The Django database entry for a URL; raises EnvironmentValueError for a scheme that is not supported."""
+    if not url or url.startswith("sqlite:///"):
+        name = url.removeprefix("sqlite:///") or str(var_dir / "expertswarm.sqlite3")
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": name,
+            # IMMEDIATE: a transaction that will write takes the lock when it begins, so that two writers queue
+            # instead of failing at their first write (SQLite documentation, "isolation").
+            "OPTIONS": {
+                "timeout": 30,
+                "transaction_mode": "IMMEDIATE",
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+            },
+        }
+    parts = urlsplit(url)
+    if not re.fullmatch(r"postgres(ql)?", parts.scheme):
+        raise EnvironmentValueError(f"DATABASE_URL must start with postgresql:// or sqlite:///, not {parts.scheme!r}")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path.removeprefix("/"),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+    }
+
+
+DATABASES = {"default": database(DATABASE_URL, VAR_DIR)}
+CACHES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    if REDIS_URL
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+}
+CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
+    if REDIS_URL
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+
+# --- Celery -----------------------------------------------------------------------------------------------------------
+# Redis redelivers a task that runs longer than the visibility timeout; a generation may take hours.
+CELERY_VISIBILITY_TIMEOUT_SECONDS = 6 * 3600
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://") if REDIS_URL else "memory://"
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_VISIBILITY_TIMEOUT_SECONDS}
+CELERY_RESULT_BACKEND = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": "INFO"},
+}

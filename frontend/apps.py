@@ -1,0 +1,7 @@
+"""The Django app `frontend`."""
+
+from django.apps import AppConfig
+
+
+class FrontendConfig(AppConfig):
+    name = "frontend"

@@ -1,0 +1,7 @@
+"""The Django app `inference`."""
+
+from django.apps import AppConfig
+
+
+class InferenceConfig(AppConfig):
+    name = "inference"
