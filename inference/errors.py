@@ -1,0 +1,53 @@
+"""Every error that `inference` raises on purpose: one small tree, each class with a stable code.
+
+`code` is part of the interface (command output, HTTP error bodies); `str(error)` says what to do about it.
+"""
+
+
+class InferenceError(Exception):
+    """Base of all errors of this package; caught only at the edges (commands, views, tasks)."""
+
+    code = "inference_error"
+
+
+# --- model files ------------------------------------------------------------------------------------------------------
+class GGUFError(InferenceError):
+    """A model file that cannot be read or used."""
+
+    code = "gguf_error"
+
+
+class NotGGUF(GGUFError):
+    """The file is not a GGUF that this program reads (wrong magic, version, byte order or a broken header)."""
+
+    code = "not_gguf"
+
+
+class Truncated(GGUFError):
+    """The file ends before its header, or before the data that its header announces."""
+
+    code = "truncated"
+
+
+class MissingPart(GGUFError):
+    """A split set lacks one of its files."""
+
+    code = "missing_part"
+
+
+class DenseModel(GGUFError):
+    """The model has no routed experts, so there is nothing to shard."""
+
+    code = "dense_model"
+
+
+class UnknownType(GGUFError):
+    """A tensor has a ggml type that this version does not know."""
+
+    code = "unknown_type"
+
+
+class RangeOutside(GGUFError):
+    """A layer or an expert range that the model does not have."""
+
+    code = "range_outside"
