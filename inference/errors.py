@@ -51,3 +51,21 @@ class RangeOutside(GGUFError):
     """A layer or an expert range that the model does not have."""
 
     code = "range_outside"
+
+
+class FileUnreadable(GGUFError):
+    """A model file that does not exist, or that the system does not let us read."""
+
+    code = "file_unreadable"
+
+
+class NotASlice(GGUFError):
+    """A GGUF that is not an expert slice, or a slice that contradicts itself."""
+
+    code = "not_a_slice"
+
+
+class BadManifest(GGUFError):
+    """A slice manifest that cannot be used."""
+
+    code = "bad_manifest"
