@@ -1,0 +1,44 @@
+# One command each; `make` alone lists them. `.ci/run` calls the same targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+PYTEST_ARGS ?=
+UP_ARGS ?=
+BENCH ?= overhead
+BENCH_ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.setup-done
+COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+
+.PHONY: help setup run test check bench lock
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1|/' | column -t -s '|'
+
+setup: $(STAMP)  ## make .venv with all that server, workers and tests need (first time: about 5 minutes)
+
+$(STAMP): requirements.txt requirements-dev.txt tools/setup.sh tools/setup_check.py
+	PYTHON="$(PYTHON)" tools/setup.sh .venv
+	@touch $@
+
+run: setup  ## start everything on this machine: server, backbone, three workers (UP_ARGS="--port 9000")
+	$(BIN)/python manage.py up $(UP_ARGS)
+
+test: setup  ## all tests (PYTEST_ARGS="tests/relay -x")
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: setup  ## format, lint, strict types, migrations, system checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy .
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py check --fail-level WARNING
+
+bench: setup  ## measure against plain llama.cpp (BENCH=overhead BENCH_ARGS="--quick")
+	$(BIN)/python manage.py bench $(BENCH) $(BENCH_ARGS)
+
+lock: setup  ## compile requirements*.in into fully pinned requirements*.txt
+	$(COMPILE) requirements.in -o requirements.txt
+	$(COMPILE) requirements-dev.in -o requirements-dev.txt
