@@ -1,0 +1,83 @@
+"""Hidden-state rows on the wire: plain float32, or the very blocks that the expert kernel's dot product takes (`q8`).
+
+A `q8` row is exact: the backbone quantises a row once with the kernel's own `from_float` and the worker feeds the
+blocks to `mul_mat_id` as they are. Two block layouts exist (ggml 0.25.3, `src/ggml-common.h`):
+
+- Q8_K: 256 values = float32 scale, 256 int8, 16 int16 sums. The sums follow from the int8 and stay off the wire
+  (292 -> 260 bytes per 256 values).
+- Q8_0: 32 values = float16 scale, 32 int8 (34 bytes), sent as it is.
+
+This module knows arrays and bytes; it knows nothing of ggml, sockets or experts.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.errors import InferenceError
+
+Float32Array = npt.NDArray[np.float32]
+ByteArray = npt.NDArray[np.uint8]
+IntArray = npt.NDArray[np.int32]
+
+Q8_K_VALUES, Q8_K_BYTES, Q8_K_WIRE_BYTES = 256, 292, 260
+Q8_0_VALUES, Q8_0_BYTES = 32, 34
+
+# ggml type numbers of the two block layouts (ggml.h, enum ggml_type)
+TYPE_Q8_0, TYPE_Q8_K = 8, 15
+
+
+class RowsError(InferenceError):
+    """Rows whose size does not fit the layer that they are meant for."""
+
+    code = "bad_rows"
+
+
+class RowType(IntEnum):
+    """The `row dtype` byte of a frame header."""
+
+    F32 = 0
+    Q8 = 1
+
+
+def wire_row_bytes(row_type: RowType, n_embd: int, block_type: int | None) -> int:
+    """Bytes of one row of `n_embd` values on the wire; raises RowsError when the layer has no exact q8 form."""
+    if row_type is RowType.F32:
+        return 4 * n_embd
+    if block_type == TYPE_Q8_K and n_embd % Q8_K_VALUES == 0:
+        return n_embd // Q8_K_VALUES * Q8_K_WIRE_BYTES
+    if block_type == TYPE_Q8_0 and n_embd % Q8_0_VALUES == 0:
+        return n_embd // Q8_0_VALUES * Q8_0_BYTES
+    raise RowsError(f"rows of {n_embd} values have no exact q8 form for this layer; send float32 rows")
+
+
+def strip_sums(blocks: ByteArray) -> ByteArray:
+    """Q8_K blocks (m, n * 292) as the kernel makes them -> wire rows (m, n * 260)."""
+    count = len(blocks)
+    return blocks.reshape(count, -1, Q8_K_BYTES)[:, :, :Q8_K_WIRE_BYTES].reshape(count, -1)
+
+
+def restore_sums(wire: ByteArray, blocks: ByteArray) -> None:
+    """Wire rows (m, n * 260) -> Q8_K blocks (m, n * 292), written into `blocks`."""
+    count = len(wire)
+    source = wire.reshape(count, -1, Q8_K_WIRE_BYTES)
+    target = blocks.reshape(count, -1, Q8_K_BYTES)
+    target[:, :, :Q8_K_WIRE_BYTES] = source
+    values = source[:, :, 4:].view(np.int8).reshape(count, source.shape[1], 16, 16)
+    target[:, :, Q8_K_WIRE_BYTES:] = values.sum(axis=3, dtype=np.int16).view(np.uint8).reshape(count, -1, 32)
+
+
+def dequantize_wire(wire: ByteArray, block_type: int) -> Float32Array:
+    """Wire q8 rows -> (m, n_embd) float32 (scale x integer), for kernels without typed rows."""
+    count = len(wire)
+    if block_type == TYPE_Q8_K:
+        blocks = wire.reshape(count, -1, Q8_K_WIRE_BYTES)
+        scales = np.ascontiguousarray(blocks[:, :, :4]).view("<f4")
+        values = blocks[:, :, 4:].view(np.int8)
+    else:
+        blocks = wire.reshape(count, -1, Q8_0_BYTES)
+        scales = np.ascontiguousarray(blocks[:, :, :2]).view("<f2").astype(np.float32)
+        values = blocks[:, :, 2:].view(np.int8)
+    rows: Float32Array = (values.astype(np.float32) * scales).reshape(count, -1)
+    return rows
