@@ -69,3 +69,58 @@ class BadManifest(GGUFError):
     """A slice manifest that cannot be used."""
 
     code = "bad_manifest"
+
+
+# --- generating -------------------------------------------------------------------------------------------------------
+class BadParameter(InferenceError):
+    """A request with a value that cannot be used; the message names the parameter and the allowed range."""
+
+    code = "bad_parameter"
+
+
+class PromptTooLong(InferenceError):
+    """The prompt leaves no room for an answer in the context; carries both numbers of tokens."""
+
+    code = "prompt_too_long"
+
+    def __init__(self, prompt_tokens: int, limit: int) -> None:
+        super().__init__(f"the prompt has {prompt_tokens} tokens, at most {limit} fit: shorten it")
+        self.prompt_tokens = prompt_tokens
+        self.limit = limit
+
+
+class QueueFull(InferenceError):
+    """Too many requests wait already; try again later."""
+
+    code = "queue_full"
+
+
+class Draining(InferenceError):
+    """The engine is stopping, or was not started, and takes no new request."""
+
+    code = "draining"
+
+
+# --- llama.cpp --------------------------------------------------------------------------------------------------------
+class ModelNotLoaded(InferenceError):
+    """llama.cpp refused the model file; the message holds its reason."""
+
+    code = "model_not_loaded"
+
+
+class ContextNotMade(InferenceError):
+    """llama.cpp made no context (most often: not enough memory for the sequences and their length)."""
+
+    code = "context_not_made"
+
+
+class TokenizeFailed(InferenceError):
+    """llama.cpp could not turn a text into tokens."""
+
+    code = "tokenize_failed"
+
+
+class BadTrace(InferenceError):
+    """A trace file that cannot be read, or that belongs to another model file."""
+
+    code = "bad_trace"
