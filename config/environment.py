@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+# Everybody knows it: `config/checks.py` refuses it on a server that others may reach.
+DEVELOPMENT_SECRET_KEY = "development-only-not-secret"
+
 
 class EnvironmentValueError(ValueError):
     """A variable is set to something that cannot be read; the message names the variable."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from config.environment import Environment, EnvironmentValueError
+from config.environment import DEVELOPMENT_SECRET_KEY, Environment, EnvironmentValueError
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 ENVIRONMENT = Environment()
@@ -19,7 +19,7 @@ _env = ENVIRONMENT
 VAR_DIR = _env.path("VAR_DIR", BASE_DIR / "var", "Folder for run.json, the SQLite database, secrets, logs and spools.")
 DEBUG = _env.flag("DEBUG", False, "Django's debug pages; never on a server that strangers reach.")
 SECRET_KEY = _env.text(
-    "SECRET_KEY", "development-only-not-secret", "Signs sessions and links; `manage.py up` makes one in VAR_DIR."
+    "SECRET_KEY", DEVELOPMENT_SECRET_KEY, "Signs sessions and links; `manage.py up` makes one in VAR_DIR."
 )
 ALLOWED_HOSTS = _env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"], "Host names that the server answers.")
 PUBLIC_URL = _env.text(
@@ -174,10 +174,12 @@ CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
 }
 
 # --- Celery -----------------------------------------------------------------------------------------------------------
-# Redis redelivers a task that runs longer than the visibility timeout; a generation may take hours.
+# Redis redelivers a task that runs longer than the visibility timeout, and a generation may take hours. Every process
+# that talks to the broker must use the same number, so both transports are set here.
 CELERY_VISIBILITY_TIMEOUT_SECONDS = 6 * 3600
 CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://") if REDIS_URL else "memory://"
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_VISIBILITY_TIMEOUT_SECONDS}
+CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_VISIBILITY_TIMEOUT_SECONDS}
 CELERY_RESULT_BACKEND = None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -185,6 +187,12 @@ CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# None: try for ever. A worker outlives a restart of Redis.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+# A generation goes on through a lost broker connection; running it twice is harmless.
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
+# Nobody watches Celery's own events; without gossip and mingle a worker starts a second earlier.
+CELERY_WORKER_SEND_TASK_EVENTS = False
 
 LOGGING = {
     "version": 1,

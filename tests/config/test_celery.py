@@ -1,0 +1,55 @@
+"""config/celery.py and config/tasks.py: queues, timetable, canary, and the refusal to work without Redis."""
+
+import time
+
+import pytest
+from django.core.cache import cache
+from pytest_django import Settings
+
+from config import tasks
+from config.celery import CANARY_SECONDS, QUEUES, app, refuse_without_redis, timetable
+
+
+def test_every_queue_gets_a_canary_that_expires_before_the_third_one() -> None:
+    entries = {name: entry for name, entry in timetable().items() if name.startswith("canary")}
+
+    assert {entry["options"]["queue"] for entry in entries.values()} == set(QUEUES)
+    assert all(entry["options"]["expires"] < 3 * CANARY_SECONDS for entry in entries.values())
+
+
+def test_generations_go_to_the_backbone_and_everything_else_to_upkeep() -> None:
+    router = app.amqp.router
+
+    assert router.route({}, "inference.generate")["queue"].name == "backbone"
+    assert router.route({}, "market.upkeep")["queue"].name == "upkeep"
+    assert router.route({}, "config.canary")["queue"].name == "upkeep"
+
+
+def test_a_misspelt_queue_is_an_error_and_not_a_new_queue() -> None:
+    assert app.conf.task_create_missing_queues is False
+    assert set(app.amqp.queues) == set(QUEUES)
+
+
+def test_every_transport_knows_the_same_visibility_timeout(settings: Settings) -> None:
+    seconds = settings.CELERY_VISIBILITY_TIMEOUT_SECONDS
+
+    assert app.conf.broker_transport_options["visibility_timeout"] == seconds
+    assert app.conf.result_backend_transport_options["visibility_timeout"] == seconds
+
+
+def test_a_worker_without_redis_says_so_and_ends(settings: Settings) -> None:
+    settings.REDIS_URL = ""
+
+    with pytest.raises(SystemExit, match="REDIS_URL"):
+        refuse_without_redis()
+
+
+def test_the_canary_tells_when_its_queue_was_last_served() -> None:
+    cache.delete(tasks.CANARY_KEY.format(queue="upkeep"))
+    assert tasks.canary_age_seconds("upkeep", time.time()) is None
+
+    tasks.canary("upkeep")
+
+    age = tasks.canary_age_seconds("upkeep", time.time() + 5)
+    assert age is not None
+    assert 5 <= age < 6
