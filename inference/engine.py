@@ -1,0 +1,264 @@
+"""The engine: one model, several lanes in threads, a waiting queue, and an event for every token.
+
+Knows tokens and contexts; nothing of claims, money, sockets or Django. The work of a lane is `Lane.step()`; the thread
+of a lane only repeats it and sleeps on a condition while there is nothing to do. Events are delivered from lane threads
+(or from the caller's, when a waiting request is cancelled), so a listener must be quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference.errors import BadParameter, DenseModel, Draining, QueueFull
+from inference.generation import Generation, GenerationRequest, TokenEvent, check_request
+from inference.gguf_index import open_index
+from inference.lane import Lane
+from inference.llama import Context, ContextSettings, Model
+from inference.rate import RateMeter
+from inference.trace import TraceHeader, TraceWriter
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_BATCH_TOKENS = 512
+DEFAULT_QUEUE_LENGTH = 1024
+# The `error` of requests that were still running when the engine stopped: another attempt may resume them.
+STOPPED = "engine stopped"
+
+LaneContext = Callable[[int, int], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """sequences: (active, waiting); tokens_per_second: generated tokens, averaged over about ten seconds."""
+
+    sequences_active: int
+    sequences_waiting: int
+    sequences_limit: int
+    tokens_generated: int
+    prompt_tokens: int
+    decodes: int
+    failed_decodes: int
+    tokens_per_second: float
+    lane_sequences: tuple[int, ...]
+
+
+class Engine:
+    """Serves requests on `lanes` contexts of one mapped model.
+
+    sequences: at once over all lanes; context_tokens: longest prompt and answer together; threads: cores over all lanes
+    together (0: all cores of this process); lane_context(lane, threads): entered while a lane's context is created, so
+    that an expert backend can be tied to it; trace_dir: one trace per lane is written there.
+    Raises ModelNotLoaded; `start` raises ContextNotMade.
+    """
+
+    def __init__(
+        self,
+        model_path: Path,
+        *,
+        lanes: int = 1,
+        sequences: int = 8,
+        context_tokens: int = 1024,
+        threads: int = 0,
+        lane_context: LaneContext | None = None,
+        trace_dir: Path | None = None,
+        batch_tokens: int = DEFAULT_BATCH_TOKENS,
+        queue_length: int = DEFAULT_QUEUE_LENGTH,
+    ) -> None:
+        cores = threads or len(os.sched_getaffinity(0))
+        per_lane = -(-sequences // lanes)
+        self.lane_settings = ContextSettings(
+            sequence_tokens=context_tokens,
+            sequences=per_lane,
+            batch_tokens=max(batch_tokens, per_lane),
+            threads=max(1, cores // lanes),
+            outputs=per_lane,
+        )
+        self._lane_count = lanes
+        self._lane_context = lane_context or (lambda lane, threads: nullcontext())
+        self._trace_dir = trace_dir
+        self._queue_length = queue_length
+        self._handles = ExitStack()
+        self.model = self._handles.enter_context(Model(model_path))
+        self.vocabulary = self.model.vocabulary
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._wake: list[threading.Condition] = []
+        self._lanes: list[Lane] = []
+        self._threads: list[threading.Thread] = []
+        self._waiting: deque[Generation] = deque()
+        self._requests: dict[str, Generation] = {}
+        self._assigned: list[int] = []
+        self._accepting = False
+        self._stopping = False
+        self._rate = RateMeter()
+
+    # --- text ---------------------------------------------------------------------------------------------------------
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Raises TokenizeFailed."""
+        return self.vocabulary.tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        return self.vocabulary.detokenize(tokens)
+
+    def chat_template(self) -> str | None:
+        """The Jinja chat template stored in the model file."""
+        return self.model.chat_template
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return self.model.metadata
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.vocabulary.size
+
+    @property
+    def context_tokens(self) -> int:
+        return self.lane_settings.sequence_tokens
+
+    # --- running ------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Creates the contexts and starts a thread per lane. Raises ContextNotMade, and then nothing is left behind."""
+        try:
+            for number in range(self._lane_count):
+                self._lanes.append(self._open_lane(number))
+        except BaseException:
+            self._handles.close()
+            raise
+        self._assigned = [0] * self._lane_count
+        self._wake = [threading.Condition(self._lock) for _ in self._lanes]
+        self._accepting = True
+        for number in range(self._lane_count):
+            thread = threading.Thread(target=self._run_lane, args=(number,), name=f"lane-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _open_lane(self, number: int) -> Lane:
+        with self._lane_context(number, self.lane_settings.threads):
+            context = self._handles.enter_context(Context(self.model, self.lane_settings))
+        trace = None
+        if self._trace_dir is not None:
+            header = TraceHeader(
+                self.model.path, _fingerprint(self.model.path), self.vocabulary.size, self.lane_settings, number
+            )
+            trace = self._handles.enter_context(TraceWriter(self._trace_dir / f"lane-{number}.jsonl", header))
+        return Lane(context, trace=trace, on_left=lambda generation: self._left(number, generation))
+
+    def _run_lane(self, number: int) -> None:
+        lane, wake = self._lanes[number], self._wake[number]
+        while True:
+            with wake:
+                while lane.size == 0 and not self._stopping:
+                    wake.wait()
+                if self._stopping:
+                    break
+            generated = lane.counts.tokens_generated
+            try:
+                lane.step()
+            except Exception as error:
+                logger.exception("lane %d: a step failed; its requests end, the lane goes on", number)
+                lane.abandon("error", f"internal error: {error}")
+            self._rate.add(lane.counts.tokens_generated - generated, time.monotonic())
+        lane.abandon("error", STOPPED)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+    def submit(self, request: GenerationRequest, on_event: Callable[[TokenEvent], None]) -> None:
+        """Queues a request; its events follow until one has `finish`.
+
+        Raises BadParameter, PromptTooLong, QueueFull, Draining (not started, or stopping).
+        """
+        check_request(request, self.vocabulary.size, self.context_tokens)
+        generation = Generation(request, on_event, self.vocabulary, self.context_tokens)
+        with self._lock:
+            if not self._accepting:
+                raise Draining("the engine is not running or is stopping: send the request to another backbone")
+            if request.request_id in self._requests:
+                raise BadParameter(f"request {request.request_id} is running already")
+            if len(self._waiting) >= self._queue_length:
+                raise QueueFull(f"{len(self._waiting)} requests wait already: try again later")
+            self._requests[request.request_id] = generation
+            self._waiting.append(generation)
+            self._assign()
+
+    def cancel(self, request_id: str) -> bool:
+        """Ends a request at the next token boundary (finish "cancelled"). False: no such request is running."""
+        with self._lock:
+            generation = self._requests.get(request_id)
+            if generation is None:
+                return False
+            generation.cancelled = True
+            if generation not in self._waiting:
+                return True
+            self._waiting.remove(generation)
+            del self._requests[request_id]
+        generation.tell(generation.last_event("cancelled"))
+        return True
+
+    def stats(self) -> EngineStats:
+        with self._lock:
+            counts = [lane.counts for lane in self._lanes]
+            return EngineStats(
+                sequences_active=sum(self._assigned),
+                sequences_waiting=len(self._waiting),
+                sequences_limit=self.lane_settings.sequences * self._lane_count,
+                tokens_generated=sum(count.tokens_generated for count in counts),
+                prompt_tokens=sum(count.prompt_tokens for count in counts),
+                decodes=sum(count.decodes for count in counts),
+                failed_decodes=sum(count.failed_decodes for count in counts),
+                tokens_per_second=self._rate.per_second(time.monotonic()),
+                lane_sequences=tuple(self._assigned),
+            )
+
+    def stop(self, drain_seconds: float = 0.0) -> None:
+        """Takes no new request, lets the running and waiting ones end for `drain_seconds`, then ends the rest.
+
+        Those get finish "error" with the error STOPPED: nobody cancelled them, another attempt may resume them. Frees
+        every handle; the engine cannot be started again. Calling it twice is harmless.
+        """
+        with self._lock:
+            self._accepting = False
+            self._idle.wait_for(lambda: not self._requests, timeout=drain_seconds)
+            self._stopping = True
+            abandoned = list(self._waiting)
+            self._waiting.clear()
+            for condition in self._wake:
+                condition.notify_all()
+        for generation in abandoned:
+            generation.tell(generation.last_event("error", STOPPED))
+        for thread in self._threads:
+            thread.join()
+        self._handles.close()
+
+    def _assign(self) -> None:
+        """Moves waiting requests to the lanes with the fewest sequences; the lock is held."""
+        while self._waiting:
+            number = min(range(len(self._assigned)), key=lambda lane: (self._assigned[lane], lane))
+            if self._assigned[number] >= self.lane_settings.sequences:
+                return
+            self._assigned[number] += 1
+            self._lanes[number].add(self._waiting.popleft())
+            self._wake[number].notify()
+
+    def _left(self, number: int, generation: Generation) -> None:
+        with self._lock:
+            self._assigned[number] -= 1
+            self._requests.pop(generation.request_id, None)
+            if not self._stopping:
+                self._assign()
+            if not self._requests:
+                self._idle.notify_all()
+
+
+def _fingerprint(path: Path) -> str:
+    try:
+        return open_index(path).fingerprint
+    except DenseModel:
+        return ""
