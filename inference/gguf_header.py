@@ -82,6 +82,14 @@ def type_name(ggml_type: int) -> str:
     return GGML_TYPES[ggml_type][0] if ggml_type in GGML_TYPES else f"type {ggml_type}"
 
 
+def type_number(name: str) -> int:
+    """The number of a ggml type; raises UnknownType for a name that is not one."""
+    for number, (known, _, _) in GGML_TYPES.items():
+        if known == name:
+            return number
+    raise UnknownType(f"{name!r} is not a ggml type; known are {', '.join(entry[0] for entry in GGML_TYPES.values())}")
+
+
 def row_bytes(ggml_type: int, n_in: int) -> int:
     """Bytes of one row of `n_in` values; raises UnknownType for a type not known, NotGGUF where blocks do not fit."""
     if ggml_type not in GGML_TYPES:
