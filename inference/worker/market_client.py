@@ -1,0 +1,263 @@
+"""The server's HTTP API as the worker sees it: typed answers, one kind of error, bounded retries.
+
+Only requests that the server may safely see twice are repeated after they were sent; a claim whose answer got lost is
+found again by the next heartbeat. Proxies of the environment (HTTP_PROXY, HTTPS_PROXY) are honoured by httpx itself.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from inference.worker.errors import BadAnswer, ServerRefused, ServerUnreachable, UnknownToken
+
+ATTEMPTS = 4
+FIRST_PAUSE_SECONDS = 0.25
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+MOST_ANSWER_BYTES = 8 << 20
+USER_AGENT = "expertswarm-worker/1"
+
+Value = TypeVar("Value", int, float, str, list[Any], dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A lease on the experts [first, last) of one layer of a build. `slice_url`, `manifest_url`: paths."""
+
+    claim_id: int
+    build: str
+    layer: int
+    first: int
+    last: int
+    fence: int
+    size_bytes: int
+    slice_url: str
+    manifest_url: str
+    rate_microcredits_per_hour: int
+
+    def __str__(self) -> str:
+        experts = f"expert {self.first}" if self.last - self.first == 1 else f"experts {self.first}-{self.last - 1}"
+        return f"layer {self.layer}, {experts}"
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The claims that this node holds, as the server sees them, and how long they live without a sign of life."""
+
+    claims: tuple[Claim, ...]
+    lease_seconds: float
+
+
+@dataclass(frozen=True)
+class OfferedRange:
+    """Experts that the server wants somebody to hold."""
+
+    build: str
+    layer: int
+    first: int
+    last: int
+    size_bytes: int
+    rate_microcredits_per_hour: int
+
+    @property
+    def expert_bytes(self) -> int:
+        return -(-self.size_bytes // max(1, self.last - self.first))
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the server wants, best paid first; `reason` says why there is nothing."""
+
+    ranges: tuple[OfferedRange, ...]
+    poll_seconds: float
+    reason: str
+
+
+def pause_seconds(attempt: int) -> float:
+    """The wait before retry number `attempt` (from 0): doubling, with jitter so that many workers do not march."""
+    return FIRST_PAUSE_SECONDS * 2.0**attempt * random.uniform(0.5, 1.5)
+
+
+def error_from(response: httpx.Response, body: bytes) -> ServerRefused | ServerUnreachable:
+    """The exception for an answer of 400 or above, in the server's own words where it has some."""
+    code, message = "http_error", f"the server answered {response.status_code} {response.reason_phrase}"
+    # Anything but our error shape is a proxy's page, or no body: the status line has to do.
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        error = json.loads(body)["error"]
+        code, message = str(error["code"]), str(error["message"])
+    if response.status_code >= 500:
+        return ServerUnreachable(message)
+    if response.status_code == 401:
+        return UnknownToken(401, code, message)
+    return ServerRefused(response.status_code, code, message)
+
+
+class MarketClient:
+    """One server's API. `token` is None until the node is registered. Methods raise WorkerError only."""
+
+    def __init__(self, server: str, token: str | None = None, timeout: httpx.Timeout = TIMEOUT) -> None:
+        self.server = server
+        self._http = httpx.AsyncClient(base_url=server, timeout=timeout, headers={"User-Agent": USER_AGENT})
+        self.token = token
+
+    @property
+    def token(self) -> str | None:
+        return self._token
+
+    @token.setter
+    def token(self, token: str | None) -> None:
+        self._token = token
+        self._http.headers.pop("Authorization", None)
+        if token is not None:
+            self._http.headers["Authorization"] = f"Bearer {token}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def register(self, name: str, kernel_class: str, budget_bytes: int | None) -> tuple[str, str]:
+        """A new node; returns its id and its secret token."""
+        body: dict[str, Any] = {"name": name, "kernel_class": kernel_class}
+        if budget_bytes is not None:
+            body["budget_bytes"] = budget_bytes
+        answer = await self._call("POST", "/api/nodes", body, repeat=False)
+        return _field(answer, "node_id", str), _field(answer, "token", str)
+
+    async def demand(self, budget_bytes: int, build: str | None = None) -> Demand:
+        """What the server would give a node with so much memory to lend."""
+        query = f"?budget_bytes={budget_bytes}" + (f"&build={build}" if build else "")
+        answer = await self._call("GET", f"/api/demand{query}")
+        ranges = tuple(
+            OfferedRange(
+                build=_field(item, "build", str),
+                layer=_field(item, "layer", int),
+                first=_field(item, "first", int),
+                last=_field(item, "last", int),
+                size_bytes=_field(item, "size_bytes", int),
+                rate_microcredits_per_hour=int(_field(item, "rate_microcredits_per_hour", float)),
+            )
+            for item in _objects(answer, "ranges")
+        )
+        return Demand(ranges, _field(answer, "poll_seconds", float), str(answer.get("reason") or ""))
+
+    async def claim_best(self, budget_bytes: int, build: str | None = None) -> tuple[Claim, ...]:
+        """Claim what pays best for so much memory."""
+        body: dict[str, Any] = {"best_for_budget_bytes": budget_bytes}
+        if build:
+            body["build"] = build
+        return _claims(await self._call("POST", "/api/claims", body, repeat=False))
+
+    async def release(self, claim_id: int) -> None:
+        """Give a claim back."""
+        await self._call("DELETE", f"/api/claims/{claim_id}")
+
+    async def delivered(self, claim: Claim, sha256: str) -> None:
+        """Tell the server that this node holds the claim's slice, with the digest of its bytes."""
+        await self._call("POST", f"/api/claims/{claim.claim_id}/delivered", {"fence": claim.fence, "sha256": sha256})
+
+    async def heartbeat(self) -> Heartbeat:
+        """A sign of life; returns the claims that this node still holds."""
+        answer = await self._call("POST", "/api/heartbeat")
+        return Heartbeat(_claims(answer), _field(answer, "lease_seconds", float))
+
+    async def document(self, path: str) -> bytes:
+        """The body of a small document, such as a manifest."""
+        return await self._request("GET", path, None, repeat=True)
+
+    def stream_range(self, path: str, start: int, stop: int) -> Any:
+        """An open request for the bytes [start, stop) of `path`: an async context manager of httpx.Response."""
+        # identity: a compressing proxy must not change the bytes that the digest is about.
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        return self._http.stream("GET", path, headers=headers)
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, repeat: bool = True
+    ) -> dict[str, Any]:
+        content = await self._request(method, path, body, repeat=repeat)
+        try:
+            answer = json.loads(content) if content else {}
+        except ValueError as error:
+            raise BadAnswer(
+                f"{method} {path}: the answer is not JSON; is {self.server} an Expertswarm server?"
+            ) from error
+        if not isinstance(answer, dict):
+            raise BadAnswer(f"{method} {path}: the answer is not a JSON object")
+        return answer
+
+    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None, *, repeat: bool) -> bytes:
+        for attempt in range(ATTEMPTS):
+            last = attempt == ATTEMPTS - 1
+            try:
+                response = await self._http.request(method, path, json=body)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # never sent: always safe to repeat
+                if last:
+                    raise unreachable(self.server, error) from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                if last or not repeat:
+                    raise unreachable(self.server, error) from error
+            else:
+                if response.status_code < 400 and len(response.content) <= MOST_ANSWER_BYTES:
+                    return response.content
+                busy = response.status_code in (429, 502, 503, 504)
+                if last or not (busy or (repeat and response.status_code >= 500)):
+                    raise error_from(response, response.content)
+            await asyncio.sleep(pause_seconds(attempt))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def unreachable(server: str, error: Exception) -> ServerUnreachable:
+    """The readable form of a transport error."""
+    detail = str(error) or type(error).__name__
+    return ServerUnreachable(f"cannot reach {server} ({detail})")
+
+
+def _field(answer: Mapping[str, Any], name: str, kind: type[Value]) -> Value:
+    value = answer.get(name)
+    if kind is float and isinstance(value, int):
+        value = float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise BadAnswer(f"the server's answer has no usable {name!r}: worker and server are of different versions")
+    return value
+
+
+def _objects(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    items = _field(answer, name, list)
+    if not all(isinstance(item, dict) for item in items):
+        raise BadAnswer(f"{name!r} in the server's answer must be a list of objects")
+    return items
+
+
+def _claims(answer: Mapping[str, Any]) -> tuple[Claim, ...]:
+    return tuple(_claim(item) for item in _objects(answer, "claims"))
+
+
+def _claim(item: Mapping[str, Any]) -> Claim:
+    claim = Claim(
+        claim_id=_field(item, "claim_id", int),
+        build=_field(item, "build", str),
+        layer=_field(item, "layer", int),
+        first=_field(item, "first", int),
+        last=_field(item, "last", int),
+        fence=_field(item, "fence", int),
+        size_bytes=_field(item, "size_bytes", int),
+        slice_url=_field(item, "slice_url", str),
+        manifest_url=_field(item, "manifest_url", str),
+        rate_microcredits_per_hour=int(_field(item, "rate_microcredits_per_hour", float)),
+    )
+    if not re.fullmatch(r"[0-9a-zA-Z_-]{1,128}", claim.build):  # it becomes the name of a folder
+        raise BadAnswer(f"{claim.build!r} is not the fingerprint of a build")
+    for path in (claim.slice_url, claim.manifest_url):
+        if not path.startswith("/") or path.startswith("//"):  # the token is for this server only
+            raise BadAnswer(f"{path!r} is not a path on this server")
+    return claim
