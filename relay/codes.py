@@ -1,0 +1,47 @@
+"""The stable codes that peers see: why a session was refused, why a request failed, why a connection was closed."""
+
+from enum import IntEnum, StrEnum
+
+
+class RejectCode(StrEnum):
+    """`code` of a REJECT frame. `message` beside it is for people and may change."""
+
+    BAD_PREAMBLE = "bad_preamble"
+    BAD_HELLO = "bad_hello"
+    BAD_TOKEN = "bad_token"
+    WRONG_ROLE = "wrong_role"
+    PROTOCOL_VERSION = "protocol_version"
+    BUILD_MISMATCH = "build_mismatch"
+    REPLACED = "replaced"
+    SUSPENDED = "suspended"
+    OVERLOADED = "overloaded"
+
+
+RETRY_REJECTS = frozenset({RejectCode.OVERLOADED})
+"""Only these go away by themselves: a client tries again later. After every other one it must stop and say why."""
+
+
+class ErrorCode(StrEnum):
+    """`code` of an ERROR frame: this one request failed, the session goes on."""
+
+    STALE_FENCE = "stale_fence"
+    UNKNOWN_EXPERT = "unknown_expert"
+    BAD_BODY = "bad_body"
+    OVERLOADED = "overloaded"
+    INTERNAL = "internal"
+    # The next two are made by the relay (FLAG_RELAY).
+    NO_SESSION = "no_session"
+    NOT_LEASED = "not_leased"
+
+
+class CloseCode(IntEnum):
+    """WebSocket close codes; 4000 to 4999 are free for applications (RFC 6455, section 7.4.2)."""
+
+    NORMAL = 1000
+    RESTART = 1012
+    VIOLATION = 4400
+    REJECTED = 4401
+    REVOKED = 4403
+    SILENT = 4408
+    REPLACED = 4409
+    EXCESS = 4429
