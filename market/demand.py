@@ -1,0 +1,52 @@
+"""How often experts are chosen: packing observations into events, and the running mean over them. Pure numpy."""
+
+import base64
+import binascii
+
+import numpy as np
+from numpy.typing import NDArray
+
+from market.errors import BadRequest, BrokenHistory
+
+TIME_CONSTANT_SECONDS = 3600.0
+_UINT16_LIMIT = 0xFFFF
+
+
+def pack_counts(counts: NDArray[np.integer]) -> tuple[str, int]:
+    """counts (layers, experts), not negative -> base64 of little-endian uint16, and the scale they were divided by.
+
+    Raises BadRequest for anything but a two-dimensional array of whole numbers that are not negative.
+    """
+    if counts.ndim != 2 or not np.issubdtype(counts.dtype, np.integer) or counts.size == 0:
+        raise BadRequest("counts must be a non-empty array (layers, experts) of whole numbers")
+    if int(counts.min()) < 0:
+        raise BadRequest("counts must not be negative")
+    scale = int(counts.max()) // (_UINT16_LIMIT + 1) + 1
+    packed = (counts // scale).astype("<u2")
+    return base64.b64encode(packed.tobytes()).decode("ascii"), scale
+
+
+def unpack_counts(packed: str, scale: int, layers: int, experts: int) -> NDArray[np.float64]:
+    """The counts (layers, experts) of an event as float64; raises BrokenHistory when the size is wrong."""
+    try:
+        raw = base64.b64decode(packed, validate=True)
+    except binascii.Error as problem:
+        raise BrokenHistory(f"demand counts are no base64: {problem}") from problem
+    if len(raw) != layers * experts * 2:
+        raise BrokenHistory(f"demand counts hold {len(raw)} bytes instead of {layers} x {experts} x 2")
+    return np.frombuffer(raw, "<u2").reshape(layers, experts).astype(np.float64) * scale
+
+
+def updated_mean(
+    mean: NDArray[np.float64] | None, counts: NDArray[np.float64], window_seconds: float
+) -> NDArray[np.float64]:
+    """Rows per hour after one more observation: an exponential mean with a time constant of one hour.
+
+    The weight of the new window is w / (w + time constant), the first-order form of 1 - exp(-w / time constant): only
+    +, -, x and / are used, which IEEE 754 rounds alike everywhere: a replay on another machine gives the same bits.
+    """
+    rows_per_hour = counts * 3600.0 / window_seconds
+    if mean is None:
+        return rows_per_hour
+    weight = window_seconds / (window_seconds + TIME_CONSTANT_SECONDS)
+    return mean + (rows_per_hour - mean) * weight

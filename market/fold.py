@@ -1,0 +1,251 @@
+"""History to state: one function per event, one exhaustive match. Pure: no clock, no randomness, no I/O, no Django.
+
+A fold owns its State and changes it in place. It trusts nothing: a gap in the positions, an id that nobody introduced
+or a fact that contradicts an earlier one raises BrokenHistory. `market.projections` writes the same facts to the
+tables, one event at a time; `manage.py replay --check` compares the two, row by row.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import assert_never
+
+import numpy as np
+
+from market import events as e
+from market import rows as r
+from market.demand import unpack_counts, updated_mean
+from market.errors import BrokenHistory
+from market.ledger import check_balanced, is_node_account
+
+
+@dataclass
+class State:
+    """Everything the read models hold, keyed as their rows are."""
+
+    position: int = 0
+    versions: dict[str, int] = field(default_factory=dict)
+    builds: dict[str, r.BuildRow] = field(default_factory=dict)
+    layers: dict[tuple[str, int], r.LayerRow] = field(default_factory=dict)
+    nodes: dict[str, r.NodeRow] = field(default_factory=dict)
+    claims: dict[int, r.ClaimRow] = field(default_factory=dict)
+    demand: dict[str, r.DemandRow] = field(default_factory=dict)
+    credited: dict[tuple[str, str, int], r.CreditedRowsRow] = field(default_factory=dict)
+    postings: list[r.PostingRow] = field(default_factory=list)
+    balances: dict[str, r.BalanceRow] = field(default_factory=dict)
+    policy: r.PolicyRow | None = None
+
+    def claim(self, claim_id: int) -> r.ClaimRow:
+        """The claim, which must be pending or live; raises BrokenHistory."""
+        claim = self.claims.get(claim_id)
+        if claim is None or claim.state not in r.OPEN_STATES:
+            raise BrokenHistory(f"position {self.position}: claim {claim_id} is unknown or has ended")
+        return claim
+
+    def node(self, node_id: str) -> r.NodeRow:
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise BrokenHistory(f"position {self.position}: node {node_id} never registered")
+        return node
+
+
+def fold(history: Iterable[e.Recorded], state: State | None = None) -> State:
+    """Applies every event in order; raises BrokenHistory."""
+    state = State() if state is None else state
+    for recorded in history:
+        apply(state, recorded)
+    return state
+
+
+def apply(state: State, recorded: e.Recorded) -> None:
+    """Applies one event at the next position and the next version of its stream; raises BrokenHistory."""
+    if recorded.position != state.position + 1:
+        raise BrokenHistory(f"position {recorded.position} follows {state.position}")
+    version = state.versions.get(recorded.stream, 0)
+    if recorded.version != version + 1 or recorded.stream != e.stream_of(recorded.event):
+        raise BrokenHistory(f"position {recorded.position} is no successor in stream {recorded.stream}")
+    state.position = recorded.position
+    state.versions[recorded.stream] = recorded.version
+    _dispatch(state, recorded)
+
+
+def _dispatch(state: State, recorded: e.Recorded) -> None:
+    event = recorded.event
+    match event:
+        case e.BuildPublished():
+            apply_build_published(state, event)
+        case e.NodeRegistered():
+            apply_node_registered(state, event)
+        case e.NodeTokenRotated():
+            state.node(event.node_id).token_sha256 = event.token_sha256
+        case e.NodeSuspended():
+            state.node(event.node_id).suspended_reason = event.reason
+        case e.NodeReinstated():
+            state.node(event.node_id).suspended_reason = ""
+        case e.ClaimGranted():
+            apply_claim_granted(state, event, recorded.version)
+        case e.ClaimReleased():
+            end_claim(state, event.claim_id, r.RELEASED, event.reason, event.at)
+        case e.ClaimExpired():
+            end_claim(state, event.claim_id, r.EXPIRED, "lease_expired", event.at)
+        case e.SliceDelivered():
+            state.claim(event.claim_id).sha256 = event.sha256
+        case e.ReplicaVerified():
+            apply_replica_verified(state, event)
+        case e.ReplicaLost():
+            apply_replica_lost(state, event)
+        case e.DemandObserved():
+            apply_demand_observed(state, event)
+        case e.WorkCredited():
+            apply_work_credited(state, event, recorded.position)
+        case e.PolicyChanged():
+            apply_policy_changed(state, event)
+        case _ as never:
+            assert_never(never)
+
+
+def apply_build_published(state: State, event: e.BuildPublished) -> None:
+    build = event.build
+    if build.fingerprint in state.builds:
+        raise BrokenHistory(f"build {build.fingerprint} was published twice")
+    state.builds[build.fingerprint] = r.BuildRow(
+        fingerprint=build.fingerprint,
+        name=build.name,
+        architecture=build.architecture,
+        n_embd=build.n_embd,
+        n_ff=build.n_ff,
+        experts_per_layer=build.experts_per_layer,
+        experts_used=build.experts_used,
+        published_at=event.at,
+    )
+    for ordinal, layer in enumerate(build.layers):
+        state.layers[build.fingerprint, layer] = r.LayerRow(
+            build=build.fingerprint,
+            layer=layer,
+            ordinal=ordinal,
+            expert_bytes=build.expert_bytes[ordinal],
+            expert_types=",".join(build.expert_types[ordinal]),
+            replicas=np.zeros(build.experts_per_layer, np.uint16),
+            reserved_microcredits_per_hour=0,
+        )
+
+
+def apply_node_registered(state: State, event: e.NodeRegistered) -> None:
+    if event.node_id in state.nodes:
+        raise BrokenHistory(f"node {event.node_id} registered twice")
+    state.nodes[event.node_id] = r.NodeRow(
+        node_id=event.node_id,
+        kernel_class=event.kernel_class,
+        budget_bytes=event.budget_bytes,
+        token_sha256=event.token_sha256,
+        suspended_reason="",
+        registered_at=event.at,
+    )
+
+
+def apply_claim_granted(state: State, event: e.ClaimGranted, version: int) -> None:
+    state.node(event.node_id)
+    layer = state.layers.get((event.build, event.layer))
+    if layer is None or not 0 <= event.first < event.last <= len(layer.replicas):
+        raise BrokenHistory(f"claim {event.claim_id} lies outside build {event.build}")
+    if event.claim_id in state.claims or event.fence != version:
+        raise BrokenHistory(f"claim {event.claim_id} was granted twice or carries fence {event.fence}, not {version}")
+    layer.replicas[event.first : event.last] += 1
+    layer.reserved_microcredits_per_hour += event.cap_microcredits_per_hour
+    state.claims[event.claim_id] = granted_claim(event)
+
+
+def granted_claim(event: e.ClaimGranted) -> r.ClaimRow:
+    """The claim as it is the moment it is granted; the projection starts from the same row."""
+    return r.ClaimRow(
+        claim_id=event.claim_id,
+        node_id=event.node_id,
+        build=event.build,
+        layer=event.layer,
+        first=event.first,
+        last=event.last,
+        fence=event.fence,
+        state=r.PENDING,
+        size_bytes=event.size_bytes,
+        rate_microcredits_per_teraflop=event.rate_microcredits_per_teraflop,
+        cap_microcredits_per_hour=event.cap_microcredits_per_hour,
+        sha256="",
+        granted_at=event.at,
+        verified_at=None,
+        ended_at=None,
+        end_reason="",
+        earned_microcredits=0,
+        hour=None,
+        hour_microcredits=0,
+    )
+
+
+def end_claim(state: State, claim_id: int, ended_as: str, reason: str, at: datetime) -> None:
+    claim = state.claim(claim_id)
+    layer = state.layers[claim.build, claim.layer]
+    layer.replicas[claim.first : claim.last] -= 1
+    layer.reserved_microcredits_per_hour -= claim.cap_microcredits_per_hour
+    claim.state, claim.end_reason, claim.ended_at = ended_as, reason, at
+
+
+def apply_replica_verified(state: State, event: e.ReplicaVerified) -> None:
+    claim = state.claim(event.claim_id)
+    claim.state, claim.sha256, claim.verified_at = r.LIVE, event.sha256, event.at
+
+
+def apply_replica_lost(state: State, event: e.ReplicaLost) -> None:
+    claim = state.claim(event.claim_id)
+    claim.state, claim.verified_at = r.PENDING, None
+
+
+def apply_demand_observed(state: State, event: e.DemandObserved) -> None:
+    if event.build not in state.builds:
+        raise BrokenHistory(f"demand of build {event.build}, which was never published")
+    counts = unpack_counts(event.counts, event.scale, event.layers, event.experts)
+    earlier = state.demand.get(event.build)
+    mean = None if earlier is None else earlier.rows_per_hour
+    seconds = (event.window_end - event.window_start).total_seconds()
+    state.demand[event.build] = r.DemandRow(event.build, updated_mean(mean, counts, seconds), event.window_end)
+
+
+def apply_work_credited(state: State, event: e.WorkCredited, position: int) -> None:
+    state.node(event.node_id)
+    check_balanced(event.postings)
+    for line, posting in enumerate(event.postings):
+        state.postings.append(r.PostingRow(position, line, posting.account, posting.amount_microcredits))
+        if is_node_account(posting.account):
+            balance = state.balances.setdefault(posting.account, r.BalanceRow(posting.account, 0))
+            balance.balance_microcredits += posting.amount_microcredits
+    for work in event.work:
+        key = (event.build, event.node_id, work.layer)
+        total = state.credited.setdefault(key, r.CreditedRowsRow(*key, rows=0, amount_microcredits=0))
+        total.rows += work.rows
+        total.amount_microcredits += work.amount_microcredits
+        if work.claim_id is not None:
+            _earn(state, work.claim_id, work.amount_microcredits, hour_of(event.window_end))
+
+
+def _earn(state: State, claim_id: int, amount_microcredits: int, hour: datetime) -> None:
+    claim = state.claims.get(claim_id)
+    if claim is None:
+        raise BrokenHistory(f"position {state.position}: work of claim {claim_id}, which was never granted")
+    claim.earned_microcredits += amount_microcredits
+    claim.hour_microcredits = amount_microcredits + (claim.hour_microcredits if claim.hour == hour else 0)
+    claim.hour = hour
+
+
+def hour_of(moment: datetime) -> datetime:
+    """The full hour that a window belongs to: the one in which it ends, its last instant left out of the next."""
+    full = moment.replace(minute=0, second=0, microsecond=0)
+    return full if moment > full else full - timedelta(hours=1)
+
+
+def apply_policy_changed(state: State, event: e.PolicyChanged) -> None:
+    state.policy = r.PolicyRow(
+        number=1,
+        budget_microcredits_per_hour=event.budget_microcredits_per_hour,
+        price_ceiling_microcredits_per_teraflop=event.price_ceiling_microcredits_per_teraflop,
+        target_replicas=event.target_replicas,
+        maximum_replicas=event.maximum_replicas,
+        changed_at=event.at,
+    )

@@ -1,0 +1,148 @@
+"""Which experts a device should hold: runs inside one layer, ranked by what they pay. Pure numpy.
+
+A run is at most RUN_LIMIT experts of one layer. Experts with the fewest replicas come first, up to the policy's target;
+only when none of them fits does an extra copy get a turn. So devices that together can hold everything cover every
+expert once before any expert twice. Within a tier the run with the greatest price per hour wins; ties go to the
+lowest layer, then the lowest expert, so that the same market always gives the same answer.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from market.builds import BuildDescription
+from market.coverage import Replicas
+from market.policy import Policy
+from market.pricing import hourly_prices, rate_per_teraflop
+
+RUN_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class Run:
+    """Experts [first, last) of one layer, with its size and what it may earn per hour at full use."""
+
+    layer: int
+    first: int
+    last: int
+    size_bytes: int
+    price_microcredits_per_hour: int
+    rate_microcredits_per_teraflop: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class BuildMarket:
+    """One build as one device sees it. Arrays are (layers, experts) in the build's order of layers.
+
+    held: what this device holds already; computable (layers,): layers whose ggml types the device can compute.
+    """
+
+    build: BuildDescription
+    replicas: Replicas
+    rows_per_hour: NDArray[np.float64]
+    held: NDArray[np.bool_]
+    computable: NDArray[np.bool_]
+    policy: Policy
+    budget_microcredits_per_hour: int
+
+    def prices(self) -> NDArray[np.int64]:
+        return hourly_prices(self.rows_per_hour, self.replicas, self.policy, self.budget_microcredits_per_hour)
+
+    def open(self) -> NDArray[np.bool_]:
+        """Experts that this device may still claim: (layers, experts) bool."""
+        return (self.replicas < self.policy.maximum_replicas) & ~self.held & self.computable[:, None]
+
+    def smallest_expert_bytes(self) -> int | None:
+        """Bytes of the smallest expert on offer that the device can compute; None when there is none."""
+        sizes = np.array(self.build.expert_bytes)[self.computable]
+        return int(sizes.min()) if sizes.size else None
+
+    def tiers(self) -> list[NDArray[np.bool_]]:
+        """Open experts, most wanted first: no replica, one, ... up to the target, then all extra copies together."""
+        wanted = [self.replicas == count for count in range(self.policy.target_replicas)]
+        return [tier & self.open() for tier in (*wanted, self.replicas >= self.policy.target_replicas)]
+
+
+def run_at(market: BuildMarket, row: int, first: int, last: int, prices: NDArray[np.int64] | None = None) -> Run:
+    """The run [first, last) of the layer in row `row`, priced as the market stands."""
+    prices = market.prices() if prices is None else prices
+    price = int(prices[row, first:last].sum())
+    shared = market.rows_per_hour[row, first:last] / (market.replicas[row, first:last] + 1.0)
+    return Run(
+        layer=market.build.layers[row],
+        first=first,
+        last=last,
+        size_bytes=(last - first) * market.build.expert_bytes[row],
+        price_microcredits_per_hour=price,
+        rate_microcredits_per_teraflop=rate_per_teraflop(
+            price, float(shared.sum()), market.build.flops_per_row, market.policy
+        ),
+        replicas=int(market.replicas[row, first:last].min()),
+    )
+
+
+def _run_lengths(tier: NDArray[np.bool_], limits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each start, how many experts of the tier follow in a row, cut to the layer's limit: (layers, experts)."""
+    experts = tier.shape[1]
+    index = np.arange(experts)
+    # The next expert outside the tier, seen from each start: a running minimum from the right.
+    ends = np.minimum.accumulate(np.where(tier, experts, index)[:, ::-1], axis=1)[:, ::-1]
+    return np.minimum(ends - index, limits[:, None])
+
+
+def _values(tier: NDArray[np.bool_], prices: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The price of the longest run from each start; -1 where no run starts."""
+    sums = np.zeros((prices.shape[0], prices.shape[1] + 1), np.int64)
+    np.cumsum(prices, axis=1, out=sums[:, 1:])
+    starts = np.arange(prices.shape[1])
+    ends = starts + lengths
+    values = np.take_along_axis(sums, ends, axis=1) - sums[:, :-1]
+    return np.where(tier & (lengths > 0), values, -1)
+
+
+def _limits(market: BuildMarket, budget_bytes: int) -> NDArray[np.int64]:
+    """Experts of each layer that fit into the budget, at most RUN_LIMIT: (layers,)."""
+    return np.minimum(budget_bytes // np.array(market.build.expert_bytes, np.int64), RUN_LIMIT)
+
+
+def rank_runs(market: BuildMarket, budget_bytes: int) -> list[Run]:
+    """The best run of every layer for a budget, most wanted tier first, then by price per byte, ties by layer."""
+    prices = market.prices()
+    limits = _limits(market, budget_bytes)
+    found: dict[int, tuple[int, Run]] = {}
+    for number, tier in enumerate(market.tiers()):
+        lengths = _run_lengths(tier, limits)
+        values = _values(tier, prices, lengths)
+        best = values.argmax(axis=1)
+        for row in np.flatnonzero(values.max(axis=1) >= 0).tolist():
+            first = int(best[row])
+            run = run_at(market, row, first, first + int(lengths[row, first]), prices)
+            found.setdefault(run.layer, (number, run))
+    ranked = sorted(found.values(), key=lambda item: (item[0], -_per_byte(item[1]), item[1].layer))
+    return [run for _, run in ranked]
+
+
+def _per_byte(run: Run) -> float:
+    return run.price_microcredits_per_hour / run.size_bytes
+
+
+def best_runs(market: BuildMarket, budget_bytes: int, limit: int) -> list[Run]:
+    """Runs for the whole budget, at most `limit` of them, ordered by layer and expert; empty when nothing fits."""
+    prices = market.prices()
+    taken = np.zeros_like(market.held)
+    chosen: list[Run] = []
+    for tier in market.tiers():
+        while len(chosen) < limit:
+            left = tier & ~taken
+            lengths = _run_lengths(left, _limits(market, budget_bytes))
+            values = _values(left, prices, lengths)
+            if values.size == 0 or values.max() < 0:
+                break
+            row, first = divmod(int(values.argmax()), values.shape[1])
+            run = run_at(market, row, first, first + int(lengths[row, first]), prices)
+            taken[row, run.first : run.last] = True
+            budget_bytes -= run.size_bytes
+            chosen.append(run)
+    return sorted(chosen, key=lambda run: (run.layer, run.first))

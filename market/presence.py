@@ -1,0 +1,42 @@
+"""When each node was last seen. Not events: a heartbeat is worth nothing the moment the next one arrives.
+
+Kept in Django's cache (Redis in production, shared by all processes). Only the timer that expires leases turns absence
+into an event. A cache that cannot be reached raises, so nobody is expired for our own outage.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from django.core.cache import cache
+
+KEPT_SECONDS = 24 * 3600
+_SINCE_KEY = "market/presence/since"
+
+
+def _key(node_id: str) -> str:
+    return f"market/presence/{node_id}"
+
+
+def mark_seen(node_id: str, now: datetime) -> None:
+    cache.set(_key(node_id), now.timestamp(), KEPT_SECONDS)
+
+
+def mark_all_seen(node_ids: Iterable[str], now: datetime) -> None:
+    """One round trip for all nodes; relays call it once per ping interval."""
+    cache.set_many({_key(node_id): now.timestamp() for node_id in node_ids}, KEPT_SECONDS)
+
+
+def last_seen(node_ids: Iterable[str]) -> dict[str, datetime]:
+    """The last time of each node that was seen within the last day; other nodes are absent."""
+    wanted = {_key(node_id): node_id for node_id in node_ids}
+    found = cache.get_many(wanted)
+    return {wanted[key]: datetime.fromtimestamp(seconds, UTC) for key, seconds in found.items()}
+
+
+def recording_since(now: datetime) -> datetime:
+    """Since when the cache has been keeping presence: `now` when it has just been emptied.
+
+    A restarted cache knows nobody. Silence counts only from this moment on, or every lease would expire at once.
+    """
+    seconds = cache.get_or_set(_SINCE_KEY, now.timestamp(), None)
+    return now if seconds is None else datetime.fromtimestamp(seconds, UTC)

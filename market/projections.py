@@ -1,0 +1,222 @@
+"""Each event into the read models, in the transaction that appends it. The fold says the same without a database."""
+
+from datetime import datetime
+from typing import assert_never
+
+import numpy as np
+from django.db.models import F
+from numpy.typing import NDArray
+
+from market import events as e
+from market import rows as r
+from market.demand import unpack_counts, updated_mean
+from market.errors import BrokenHistory
+from market.fold import granted_claim, hour_of
+from market.ledger import check_balanced, is_node_account
+from market.models import (
+    Balance,
+    Build,
+    Claim,
+    CreditedRows,
+    CurrentPolicy,
+    Demand,
+    Layer,
+    Node,
+    Posting,
+)
+
+
+def replicas_to_bytes(replicas: NDArray[np.uint16]) -> bytes:
+    return replicas.astype("<u2").tobytes()
+
+
+def replicas_from_bytes(raw: bytes | memoryview) -> NDArray[np.uint16]:
+    """A copy that may be written to: (experts,) uint16."""
+    return np.frombuffer(bytes(raw), "<u2").astype(np.uint16)
+
+
+def demand_to_bytes(rows_per_hour: NDArray[np.float64]) -> bytes:
+    return rows_per_hour.astype("<f8").tobytes()
+
+
+def demand_from_bytes(raw: bytes | memoryview, layers: int, experts: int) -> NDArray[np.float64]:
+    return np.frombuffer(bytes(raw), "<f8").astype(np.float64).reshape(layers, experts)
+
+
+def project(recorded: e.Recorded) -> None:
+    """Writes one event into the tables. Raises BrokenHistory where the event contradicts them."""
+    event = recorded.event
+    match event:
+        case e.BuildPublished():
+            project_build_published(event)
+        case e.NodeRegistered():
+            project_node_registered(event)
+        case e.NodeTokenRotated():
+            _update_node(event.node_id, token_sha256=event.token_sha256)
+        case e.NodeSuspended():
+            _update_node(event.node_id, suspended_reason=event.reason)
+        case e.NodeReinstated():
+            _update_node(event.node_id, suspended_reason="")
+        case e.ClaimGranted():
+            project_claim_granted(event)
+        case e.ClaimReleased():
+            _end_claim(event.claim_id, r.RELEASED, event.reason, event.at)
+        case e.ClaimExpired():
+            _end_claim(event.claim_id, r.EXPIRED, "lease_expired", event.at)
+        case e.SliceDelivered():
+            _update_claim(event.claim_id, sha256=event.sha256)
+        case e.ReplicaVerified():
+            _update_claim(event.claim_id, state=r.LIVE, sha256=event.sha256, verified_at=event.at)
+        case e.ReplicaLost():
+            _update_claim(event.claim_id, state=r.PENDING, verified_at=None)
+        case e.DemandObserved():
+            project_demand_observed(event)
+        case e.WorkCredited():
+            project_work_credited(event, recorded.position)
+        case e.PolicyChanged():
+            project_policy_changed(event)
+        case _ as never:
+            assert_never(never)
+
+
+def project_build_published(event: e.BuildPublished) -> None:
+    build = event.build
+    Build.objects.create(
+        fingerprint=build.fingerprint,
+        name=build.name,
+        architecture=build.architecture,
+        n_embd=build.n_embd,
+        n_ff=build.n_ff,
+        experts_per_layer=build.experts_per_layer,
+        experts_used=build.experts_used,
+        published_at=event.at,
+    )
+    Layer.objects.bulk_create(
+        Layer(
+            build=build.fingerprint,
+            layer=layer,
+            ordinal=ordinal,
+            expert_bytes=build.expert_bytes[ordinal],
+            expert_types=",".join(build.expert_types[ordinal]),
+            replicas=replicas_to_bytes(np.zeros(build.experts_per_layer, np.uint16)),
+        )
+        for ordinal, layer in enumerate(build.layers)
+    )
+
+
+def project_node_registered(event: e.NodeRegistered) -> None:
+    Node.objects.create(
+        node_id=event.node_id,
+        kernel_class=event.kernel_class,
+        budget_bytes=event.budget_bytes,
+        token_sha256=event.token_sha256,
+        suspended_reason="",
+        registered_at=event.at,
+    )
+
+
+def _update_node(node_id: str, **changes: str) -> None:
+    if not Node.objects.filter(node_id=node_id).update(**changes):
+        raise BrokenHistory(f"node {node_id} never registered")
+
+
+def project_claim_granted(event: e.ClaimGranted) -> None:
+    row = granted_claim(event)
+    Claim.objects.create(**{name: getattr(row, name) for name in r.ClaimRow.__slots__})
+    _change_replicas(row.build, row.layer, row.first, row.last, 1, row.cap_microcredits_per_hour)
+
+
+def _change_replicas(build: str, layer: int, first: int, last: int, step: int, cap_microcredits: int) -> None:
+    row = Layer.objects.get(build=build, layer=layer)
+    replicas = replicas_from_bytes(row.replicas).astype(np.int32)
+    replicas[first:last] += step
+    if replicas.min() < 0:
+        raise BrokenHistory(f"build {build}, layer {layer}: fewer than no replicas")
+    row.replicas = replicas_to_bytes(replicas.astype(np.uint16))
+    row.reserved_microcredits_per_hour += step * cap_microcredits
+    row.save(update_fields=["replicas", "reserved_microcredits_per_hour"])
+
+
+def _update_claim(claim_id: int, **changes: str | datetime | None) -> None:
+    if not Claim.objects.filter(claim_id=claim_id, state__in=r.OPEN_STATES).update(**changes):
+        raise BrokenHistory(f"claim {claim_id} is unknown or has ended")
+
+
+def _end_claim(claim_id: int, state: str, reason: str, at: datetime) -> None:
+    _update_claim(claim_id, state=state, end_reason=reason, ended_at=at)
+    claim = Claim.objects.get(claim_id=claim_id)
+    _change_replicas(claim.build, claim.layer, claim.first, claim.last, -1, claim.cap_microcredits_per_hour)
+
+
+def project_demand_observed(event: e.DemandObserved) -> None:
+    counts = unpack_counts(event.counts, event.scale, event.layers, event.experts)
+    earlier = Demand.objects.filter(build=event.build).first()
+    mean = None if earlier is None else demand_from_bytes(earlier.rows_per_hour, event.layers, event.experts)
+    seconds = (event.window_end - event.window_start).total_seconds()
+    rows_per_hour = demand_to_bytes(updated_mean(mean, counts, seconds))
+    Demand.objects.update_or_create(
+        build=event.build, defaults={"rows_per_hour": rows_per_hour, "observed_until": event.window_end}
+    )
+
+
+def project_work_credited(event: e.WorkCredited, position: int) -> None:
+    check_balanced(event.postings)
+    Posting.objects.bulk_create(
+        Posting(
+            event_position=position,
+            line=line,
+            account=posting.account,
+            amount_microcredits=posting.amount_microcredits,
+        )
+        for line, posting in enumerate(event.postings)
+    )
+    for posting in event.postings:
+        if is_node_account(posting.account):
+            _add_to_balance(posting.account, posting.amount_microcredits)
+    for work in event.work:
+        _add_credited_rows(event, work)
+        if work.claim_id is not None:
+            _earn(work.claim_id, work.amount_microcredits, hour_of(event.window_end))
+
+
+def _add_to_balance(account: str, amount_microcredits: int) -> None:
+    changed = Balance.objects.filter(account=account).update(
+        balance_microcredits=F("balance_microcredits") + amount_microcredits
+    )
+    if not changed:
+        Balance.objects.create(account=account, balance_microcredits=amount_microcredits)
+
+
+def _add_credited_rows(event: e.WorkCredited, work: e.WorkLine) -> None:
+    changed = CreditedRows.objects.filter(build=event.build, node_id=event.node_id, layer=work.layer).update(
+        rows=F("rows") + work.rows, amount_microcredits=F("amount_microcredits") + work.amount_microcredits
+    )
+    if not changed:
+        CreditedRows.objects.create(
+            build=event.build,
+            node_id=event.node_id,
+            layer=work.layer,
+            rows=work.rows,
+            amount_microcredits=work.amount_microcredits,
+        )
+
+
+def _earn(claim_id: int, amount_microcredits: int, hour: datetime) -> None:
+    claim = Claim.objects.get(claim_id=claim_id)
+    claim.earned_microcredits += amount_microcredits
+    claim.hour_microcredits = amount_microcredits + (claim.hour_microcredits if claim.hour == hour else 0)
+    claim.hour = hour
+    claim.save(update_fields=["earned_microcredits", "hour_microcredits", "hour"])
+
+
+def project_policy_changed(event: e.PolicyChanged) -> None:
+    CurrentPolicy.objects.update_or_create(
+        number=1,
+        defaults={
+            "budget_microcredits_per_hour": event.budget_microcredits_per_hour,
+            "price_ceiling_microcredits_per_teraflop": event.price_ceiling_microcredits_per_teraflop,
+            "target_replicas": event.target_replicas,
+            "maximum_replicas": event.maximum_replicas,
+            "changed_at": event.at,
+        },
+    )

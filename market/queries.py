@@ -1,0 +1,298 @@
+"""Everything that others may ask the market: plain values, never model instances. Cheap enough to call per request."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+import numpy as np
+from django.conf import settings
+from django.db.models import Sum
+from django.utils import timezone
+from numpy.typing import NDArray
+
+from market import presence, projections
+from market import rows as r
+from market.builds import BuildDescription
+from market.coverage import CoverageSummary, Replicas, count_replicas, held_experts, summary
+from market.errors import UnknownBuild
+from market.ledger import TREASURY, node_account
+from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node, NodeProfile, Posting
+from market.placement import BuildMarket
+from market.policy import Policy
+
+TOKEN_LENGTH_LIMIT = 128
+
+
+@dataclass(frozen=True)
+class NodeView:
+    node_id: str
+    name: str
+    suspended: bool
+    suspended_reason: str = ""
+    kernel_class: str = ""
+    budget_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """A claim that is pending or live. sha256: the digest that was delivered or verified last.
+
+    expires_at: when the lease ends unless the node is seen again.
+    """
+
+    claim_id: int
+    build: str
+    layer: int
+    first: int
+    last: int
+    fence: int
+    state: Literal["pending", "live"]
+    sha256: str | None
+    expires_at: datetime
+    node_id: str
+    size_bytes: int
+    rate_microcredits_per_teraflop: int
+    cap_microcredits_per_hour: int
+    earned_microcredits: int
+    cap_reached: bool
+
+
+@dataclass(frozen=True)
+class CreditedView:
+    """Rows credited to one node in one layer, over all time."""
+
+    node_id: str
+    layer: int
+    rows: int
+    amount_microcredits: int
+
+
+def token_sha256(token: str) -> str:
+    """What is stored of a token. Tokens are 256 random bits, so one fast hash is enough."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def authenticate(token: str) -> NodeView | None:
+    """The node of a token, suspended ones too; None when nobody has it.
+
+    The look-up compares digests inside the index: what an attacker learns from its time is about digests of guesses,
+    which they cannot choose, not about tokens.
+    """
+    if not token or len(token) > TOKEN_LENGTH_LIMIT:
+        return None
+    row = Node.objects.filter(token_sha256=token_sha256(token)).first()
+    return None if row is None else _node_view(row)
+
+
+def node(node_id: str) -> NodeView | None:
+    row = Node.objects.filter(node_id=node_id).first()
+    return None if row is None else _node_view(row)
+
+
+def _node_view(row: Node) -> NodeView:
+    profile = NodeProfile.objects.filter(node_id=row.node_id).first()
+    return NodeView(
+        node_id=row.node_id,
+        name=profile.name if profile else "",
+        suspended=bool(row.suspended_reason),
+        suspended_reason=row.suspended_reason,
+        kernel_class=row.kernel_class,
+        budget_bytes=row.budget_bytes,
+    )
+
+
+def node_names(node_ids: Iterable[str]) -> dict[str, str]:
+    return dict(NodeProfile.objects.filter(node_id__in=list(node_ids)).values_list("node_id", "name"))
+
+
+def node_claims(node_id: str) -> list[ClaimView]:
+    """Open claims of a node, oldest first."""
+    return _views(Claim.objects.filter(node_id=node_id, state__in=r.OPEN_STATES).order_by("claim_id"))
+
+
+def claim(claim_id: int) -> ClaimView | None:
+    """An open claim; None when it ended or never was."""
+    found = _views(Claim.objects.filter(claim_id=claim_id, state__in=r.OPEN_STATES))
+    return found[0] if found else None
+
+
+def open_claims(build: str) -> list[ClaimView]:
+    """All open claims of a build, oldest first."""
+    return _views(Claim.objects.filter(build=build, state__in=r.OPEN_STATES).order_by("claim_id"))
+
+
+def has_claimed(node_id: str, build: str, layer: int, first: int, last: int) -> bool:
+    """Whether the node has an open claim of exactly this range: what the slice downloads ask."""
+    return Claim.objects.filter(
+        node_id=node_id, build=build, layer=layer, first=first, last=last, state__in=r.OPEN_STATES
+    ).exists()
+
+
+def lease_ends(granted_at: datetime, last_seen: datetime | None, recording_since: datetime) -> datetime:
+    """The end of a lease: LEASE_SECONDS after the node was last seen, or after its silence can first be noticed."""
+    since = max(granted_at, last_seen) if last_seen else max(granted_at, recording_since)
+    return since + timedelta(seconds=settings.LEASE_SECONDS)
+
+
+def _views(claims: Iterable[Claim]) -> list[ClaimView]:
+    rows = list(claims)
+    now = timezone.now()
+    seen = presence.last_seen({row.node_id for row in rows})
+    since = presence.recording_since(now)
+    return [_claim_view(row, lease_ends(row.granted_at, seen.get(row.node_id), since), now) for row in rows]
+
+
+def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
+    this_hour = now.replace(minute=0, second=0, microsecond=0)
+    return ClaimView(
+        claim_id=row.claim_id,
+        build=row.build,
+        layer=row.layer,
+        first=row.first,
+        last=row.last,
+        fence=row.fence,
+        state="live" if row.state == r.LIVE else "pending",
+        sha256=row.sha256 or None,
+        expires_at=expires_at,
+        node_id=row.node_id,
+        size_bytes=row.size_bytes,
+        rate_microcredits_per_teraflop=row.rate_microcredits_per_teraflop,
+        cap_microcredits_per_hour=row.cap_microcredits_per_hour,
+        earned_microcredits=row.earned_microcredits,
+        cap_reached=row.hour == this_hour and row.hour_microcredits >= row.cap_microcredits_per_hour,
+    )
+
+
+def builds() -> list[BuildDescription]:
+    """All published builds, oldest first."""
+    rows = Build.objects.order_by("published_at", "fingerprint")
+    return [_description(row, list(Layer.objects.filter(build=row.fingerprint).order_by("ordinal"))) for row in rows]
+
+
+def build(fingerprint: str) -> BuildDescription:
+    """Raises UnknownBuild."""
+    return _description(*_build_rows(fingerprint))
+
+
+def _build_rows(fingerprint: str) -> tuple[Build, list[Layer]]:
+    row = Build.objects.filter(fingerprint=fingerprint).first()
+    if row is None:
+        raise UnknownBuild(f"no build {fingerprint!r} has been published; ask /api/demand for the builds on offer")
+    return row, list(Layer.objects.filter(build=fingerprint).order_by("ordinal"))
+
+
+def _description(row: Build, layers: list[Layer]) -> BuildDescription:
+    return BuildDescription(
+        fingerprint=row.fingerprint,
+        name=row.name,
+        architecture=row.architecture,
+        n_embd=row.n_embd,
+        n_ff=row.n_ff,
+        experts_per_layer=row.experts_per_layer,
+        experts_used=row.experts_used,
+        layers=tuple(layer.layer for layer in layers),
+        expert_bytes=tuple(layer.expert_bytes for layer in layers),
+        expert_types=tuple(tuple(layer.expert_types.split(",")) for layer in layers),
+    )
+
+
+def _replicas(layers: list[Layer]) -> Replicas:
+    return np.stack([projections.replicas_from_bytes(layer.replicas) for layer in layers])
+
+
+def coverage(build: str) -> Replicas:
+    """Replicas that are pending or live: (layers, experts) uint16, rows in the build's order of layers.
+
+    Raises UnknownBuild.
+    """
+    return _replicas(_build_rows(build)[1])
+
+
+def coverage_summary(build: str) -> CoverageSummary:
+    """Raises UnknownBuild."""
+    return summary(coverage(build), policy().target_replicas)
+
+
+def live_coverage(build: str) -> Replicas:
+    """Verified replicas only: (layers, experts) uint16. Raises UnknownBuild."""
+    row, layers = _build_rows(build)
+    ordinal = {layer.layer: layer.ordinal for layer in layers}
+    live = Claim.objects.filter(build=build, state=r.LIVE).values_list("layer", "first", "last")
+    return count_replicas(
+        [(ordinal[layer], first, last) for layer, first, last in live], len(layers), row.experts_per_layer
+    )
+
+
+def demand(build: str) -> NDArray[np.float64]:
+    """How often the router asks for each expert: (layers, experts) float64 rows per hour. Raises UnknownBuild."""
+    row, layers = _build_rows(build)
+    return _demand(row, len(layers))
+
+
+def _demand(row: Build, layers: int) -> NDArray[np.float64]:
+    stored = Demand.objects.filter(build=row.fingerprint).first()
+    if stored is None:
+        return np.zeros((layers, row.experts_per_layer))
+    return projections.demand_from_bytes(stored.rows_per_hour, layers, row.experts_per_layer)
+
+
+def policy() -> Policy:
+    """The policy in force: the last PolicyChanged, else the defaults with the target from the settings."""
+    row = CurrentPolicy.objects.first()
+    if row is None:
+        maximum = max(Policy.maximum_replicas, settings.TARGET_REPLICAS)
+        return Policy(target_replicas=settings.TARGET_REPLICAS, maximum_replicas=maximum)
+    return Policy(
+        row.budget_microcredits_per_hour,
+        row.price_ceiling_microcredits_per_teraflop,
+        row.target_replicas,
+        row.maximum_replicas,
+    )
+
+
+def reserved_microcredits_per_hour() -> int:
+    """The sum of all open claims' caps."""
+    return Layer.objects.aggregate(total=Sum("reserved_microcredits_per_hour"))["total"] or 0
+
+
+def build_market(build: str, node_id: str | None, types: frozenset[str] | None = None) -> BuildMarket:
+    """One build as one device sees it; `types`: the ggml types that it can compute, None: all. Raises UnknownBuild."""
+    row, layers = _build_rows(build)
+    description, in_force = _description(row, layers), policy()
+    own = (
+        Claim.objects.filter(node_id=node_id, build=build, state__in=r.OPEN_STATES) if node_id else Claim.objects.none()
+    )
+    ranges = [
+        (description.row_of(layer) or 0, first, last)
+        for layer, first, last in own.values_list("layer", "first", "last")
+    ]
+    computable = [types is None or set(names) <= types for names in description.expert_types]
+    return BuildMarket(
+        build=description,
+        replicas=_replicas(layers),
+        rows_per_hour=_demand(row, len(layers)),
+        held=held_experts(ranges, len(layers), row.experts_per_layer),
+        computable=np.array(computable, np.bool_),
+        policy=in_force,
+        budget_microcredits_per_hour=in_force.budget_microcredits_per_hour // Build.objects.count(),
+    )
+
+
+def credited_rows(build: str) -> list[CreditedView]:
+    """Rows credited per node and layer: what must equal the rows that the backbone used."""
+    rows = CreditedRows.objects.filter(build=build).order_by("node_id", "layer")
+    return [CreditedView(row.node_id, row.layer, row.rows, row.amount_microcredits) for row in rows]
+
+
+def balances(node_id: str) -> dict[str, int]:
+    """Microcredits of a node by kind of account, for example {"pending": 12}."""
+    prefix = node_account(node_id, "")
+    rows = Balance.objects.filter(account__startswith=prefix)
+    return {row.account.removeprefix(prefix): row.balance_microcredits for row in rows}
+
+
+def treasury_microcredits() -> int:
+    """What the treasury has paid out, as a negative number."""
+    return Posting.objects.filter(account=TREASURY).aggregate(total=Sum("amount_microcredits"))["total"] or 0

@@ -1,0 +1,127 @@
+"""The rows of every read model, as plain mutable objects with the very fields of the tables in market.models. Pure.
+
+The fold writes these; the projections write the tables; a test holds the field names of both together.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+PENDING = "pending"
+LIVE = "live"
+RELEASED = "released"
+EXPIRED = "expired"
+ClaimState = Literal["pending", "live", "released", "expired"]
+OPEN_STATES = (PENDING, LIVE)
+
+
+@dataclass(slots=True)
+class BuildRow:
+    fingerprint: str
+    name: str
+    architecture: str
+    n_embd: int
+    n_ff: int
+    experts_per_layer: int
+    experts_used: int
+    published_at: datetime
+
+
+@dataclass(slots=True)
+class LayerRow:
+    """One offered layer; `ordinal` is its row in arrays (layers, experts).
+
+    replicas: (experts,) uint16, claims that are pending or live. reserved: the sum of those claims' caps.
+    """
+
+    build: str
+    layer: int
+    ordinal: int
+    expert_bytes: int
+    expert_types: str
+    replicas: NDArray[np.uint16]
+    reserved_microcredits_per_hour: int
+
+
+@dataclass(slots=True)
+class NodeRow:
+    node_id: str
+    kernel_class: str
+    budget_bytes: int | None
+    token_sha256: str
+    suspended_reason: str
+    registered_at: datetime
+
+
+@dataclass(slots=True)
+class ClaimRow:
+    claim_id: int
+    node_id: str
+    build: str
+    layer: int
+    first: int
+    last: int
+    fence: int
+    state: str
+    size_bytes: int
+    rate_microcredits_per_teraflop: int
+    cap_microcredits_per_hour: int
+    sha256: str
+    granted_at: datetime
+    verified_at: datetime | None
+    ended_at: datetime | None
+    end_reason: str
+    earned_microcredits: int
+    hour: datetime | None
+    hour_microcredits: int
+
+
+@dataclass(slots=True)
+class DemandRow:
+    """rows_per_hour: (layers, experts) float64, an exponential mean."""
+
+    build: str
+    rows_per_hour: NDArray[np.float64]
+    observed_until: datetime
+
+
+@dataclass(slots=True)
+class CreditedRowsRow:
+    """Sums over all WorkCredited events: what the check 'credited rows equal used rows' reads."""
+
+    build: str
+    node_id: str
+    layer: int
+    rows: int
+    amount_microcredits: int
+
+
+@dataclass(slots=True)
+class PostingRow:
+    event_position: int
+    line: int
+    account: str
+    amount_microcredits: int
+
+
+@dataclass(slots=True)
+class BalanceRow:
+    """One account of one node. The treasury has no row: every credit would queue for it; it is the sum of postings."""
+
+    account: str
+    balance_microcredits: int
+
+
+@dataclass(slots=True)
+class PolicyRow:
+    """The policy in force; absent until the first PolicyChanged event."""
+
+    number: int
+    budget_microcredits_per_hour: int
+    price_ceiling_microcredits_per_teraflop: int
+    target_replicas: int
+    maximum_replicas: int
+    changed_at: datetime
