@@ -28,6 +28,7 @@ from inference.rows import Float32Array, IntArray
 logger = logging.getLogger(__name__)
 
 WEIGHT_NAME = re.compile(rb"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps\.weight")
+NAME, DESCRIPTION = C.create_string_buffer(b"SWARM"), C.create_string_buffer(b"experts of the swarm")
 PASSIVE_OPS = ("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
 
 
@@ -168,8 +169,8 @@ class SwarmBackend:
     # --- callbacks of ggml --------------------------------------------------------------------------------------------
     def _fill_device(self) -> None:
         interface = self._device.iface
-        interface.get_name = ggml.NameFunction(lambda _: b"SWARM")
-        interface.get_description = ggml.NameFunction(lambda _: b"experts of the swarm")
+        interface.get_name = ggml.NameFunction(lambda _: C.addressof(NAME))
+        interface.get_description = ggml.NameFunction(lambda _: C.addressof(DESCRIPTION))
         interface.get_memory = ggml.MemoryFunction(self._get_memory)
         interface.get_type = ggml.TypeFunction(lambda _: ggml.DEVICE_TYPE_ACCEL)
         interface.get_props = ggml.PropsFunction(self._get_props)
@@ -181,7 +182,7 @@ class SwarmBackend:
 
     def _fill_registry(self) -> None:
         interface = self._registry.iface
-        interface.get_name = ggml.NameFunction(lambda _: b"SWARM")
+        interface.get_name = ggml.NameFunction(lambda _: C.addressof(NAME))
         interface.get_device_count = ggml.CountFunction(lambda _: 1)
         interface.get_device = ggml.GetDeviceFunction(lambda _, index: C.addressof(self._device))
         interface.get_proc_address = ggml.ProcAddressFunction(lambda _, name: 0)
@@ -193,7 +194,7 @@ class SwarmBackend:
     @staticmethod
     def _get_props(_: int, props: Any) -> None:
         props[0] = ggml.DeviceProps(
-            b"SWARM", b"experts of the swarm", 0, 0, ggml.DEVICE_TYPE_ACCEL, None, ggml.DeviceCaps(mmap=True)
+            NAME.value, DESCRIPTION.value, 0, 0, ggml.DEVICE_TYPE_ACCEL, None, ggml.DeviceCaps(mmap=True)
         )
 
     def _init_backend(self, _: int, params: bytes) -> int:

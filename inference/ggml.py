@@ -82,7 +82,8 @@ class DeviceProps(C.Structure):
     )
 
 
-NameFunction = Prototype(C.c_char_p, Pointer)
+# A char pointer as an address: ctypes cannot keep a bytes object alive that a callback returns.
+NameFunction = Prototype(Pointer, Pointer)
 FreeFunction = Prototype(None, Pointer)
 ComputeFunction = Prototype(C.c_int, Pointer, Pointer)
 MemoryFunction = Prototype(None, Pointer, C.POINTER(C.c_size_t), C.POINTER(C.c_size_t))

@@ -1,0 +1,84 @@
+"""Credit windows on disk: what workers earned is written down before it is sent, and sent until it is acknowledged.
+
+One JSON file per window, replaced atomically. A killed backbone loses at most what it counted since the last write.
+This module knows files and counts; it knows nothing of prices or of the market.
+"""
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inference.work_report import WorkKey
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CreditWindow:
+    """Rows used in [started, ended), Unix seconds, of one build by one boot of a backbone."""
+
+    build: str
+    boot: str
+    number: int
+    started: float
+    ended: float
+    rows: Counter[WorkKey] = field(default_factory=Counter)
+
+    def by_node(self) -> dict[str, list[tuple[int, int, int]]]:
+        """Node id -> [(claim id, layer, rows)], sorted."""
+        result: dict[str, list[tuple[int, int, int]]] = {}
+        for key, rows in sorted(self.rows.items()):
+            result.setdefault(key.node_id, []).append((key.claim_id, key.layer, rows))
+        return result
+
+    def key(self, node_id: str) -> str:
+        """The idempotency key of one node's credit in this window."""
+        return f"{self.build}/{self.boot}/{self.number}/{node_id}"
+
+
+class CreditSpool:
+    """The folder of windows that the market has not acknowledged yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, window: CreditWindow) -> None:
+        """Stores the window's present state, replacing an earlier one; raises OSError when the disk is full."""
+        path = self._path(window)
+        temporary = path.with_suffix(".tmp")
+        body = {
+            "build": window.build,
+            "boot": window.boot,
+            "number": window.number,
+            "started": window.started,
+            "ended": window.ended,
+            "rows": [[*key, rows] for key, rows in sorted(window.rows.items())],
+        }
+        with temporary.open("w") as file:
+            json.dump(body, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+    def acknowledge(self, window: CreditWindow) -> None:
+        """The market has it: forget the window."""
+        self._path(window).unlink(missing_ok=True)
+
+    def pending(self) -> Iterator[CreditWindow]:
+        """Every stored window, oldest first; a file that cannot be read is set aside, never deleted."""
+        for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
+            try:
+                body = json.loads(path.read_text())
+                rows = Counter({WorkKey(str(n), int(c), int(layer)): int(r) for n, c, layer, r in body.pop("rows")})
+                yield CreditWindow(**body, rows=rows)
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                logger.error("credit window %s cannot be read and is set aside: %s", path.name, error)
+                path.replace(path.with_suffix(".bad"))
+
+    def _path(self, window: CreditWindow) -> Path:
+        return self._folder / f"{window.boot}-{window.number:08d}.json"

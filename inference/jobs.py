@@ -1,0 +1,90 @@
+"""Generations in the database: made by the API, taken by a backbone, finished once."""
+
+import dataclasses
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Q
+from django.utils import timezone
+
+from inference.models import GenerationJob
+from inference.sampling import SamplingParameters
+
+OPEN_STATES = (GenerationJob.State.QUEUED, GenerationJob.State.RUNNING)
+
+
+def create_job(model: str, prompt_tokens: list[int], sampling: SamplingParameters) -> GenerationJob:
+    """Stores a validated request; the caller enqueues it afterwards.
+
+    The seed is fixed now, so that every attempt draws the same tokens.
+    """
+    return GenerationJob.objects.create(
+        model=model,
+        prompt_tokens=prompt_tokens,
+        sampling=dataclasses.asdict(sampling.with_seed()),
+        prompt_count=len(prompt_tokens),
+    )
+
+
+def take_job(job_id: UUID | str, *, boot: str, alive: Collection[str]) -> GenerationJob | None:
+    """Claims the next attempt for backbone `boot` by compare-and-set.
+
+    None when the job is finished, runs on a backbone that is alive (`alive`: boots that spoke lately; a message may be
+    delivered twice), or another backbone was faster.
+    """
+    job = GenerationJob.objects.filter(pk=job_id, state__in=OPEN_STATES).first()
+    if job is None or (job.state == GenerationJob.State.RUNNING and job.backbone_boot in alive):
+        return None
+    taken = GenerationJob.objects.filter(pk=job_id, attempt=job.attempt, state__in=OPEN_STATES).update(
+        attempt=F("attempt") + 1,
+        backbone_boot=boot,
+        state=GenerationJob.State.RUNNING,
+        started_at=job.started_at or timezone.now(),
+    )
+    if not taken:
+        return None
+    job.attempt += 1
+    return job
+
+
+def release_job(job: GenerationJob) -> None:
+    """Gives an attempt back unfinished: the backbone is stopping, another one may resume it."""
+    GenerationJob.objects.filter(pk=job.pk, attempt=job.attempt, state=GenerationJob.State.RUNNING).update(
+        state=GenerationJob.State.QUEUED, backbone_boot=""
+    )
+
+
+def orphaned_jobs(*, alive: Collection[str], queued_before: datetime) -> list[UUID]:
+    """Jobs that nobody runs: their backbone is gone, or their message was lost before anybody took it."""
+    running = Q(state=GenerationJob.State.RUNNING) & ~Q(backbone_boot__in=alive)
+    queued = Q(state=GenerationJob.State.QUEUED, created_at__lt=queued_before)
+    return list(GenerationJob.objects.filter(running | queued).order_by("created_at").values_list("pk", flat=True))
+
+
+def finish_job(job: GenerationJob, *, finish: str, generated: int, error: str = "") -> bool:
+    """Closes the job if `job.attempt` is still the current attempt; False when a later one has taken over."""
+    state = GenerationJob.State.FAILED if finish == "error" else GenerationJob.State.DONE
+    return bool(
+        GenerationJob.objects.filter(pk=job.pk, attempt=job.attempt, state__in=OPEN_STATES).update(
+            state=state,
+            finish=finish,
+            error=error[:1000],
+            generated_count=generated,
+            finished_at=timezone.now(),
+            prompt_tokens=[],
+            sampling={},
+        )
+    )
+
+
+def sampling_of(job: GenerationJob) -> SamplingParameters:
+    """The stored parameters; JSON has lists where the dataclass has tuples."""
+    fields: dict[str, Any] = dict(job.sampling)
+    return SamplingParameters(**{**fields, "stop": tuple(fields.get("stop", ()))})
+
+
+def waiting_count() -> int:
+    """Generations that have not ended, over all backbones."""
+    return GenerationJob.objects.filter(state__in=OPEN_STATES).count()

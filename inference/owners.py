@@ -1,0 +1,69 @@
+"""What the dispatcher has learnt about each owner: how long it takes, how long to wait, whether to leave it alone.
+
+Pure state with the time handed in; the caller holds a lock.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+# RFC 6298's retransmission timer: smoothed time plus four mean deviations.
+GAIN, DEVIATION_GAIN, DEVIATIONS = 1 / 8, 1 / 4, 4.0
+SHORTEST_DEADLINE_SECONDS = 0.25  # a worker's garbage collection or a lost packet is no reason to do its work twice
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+
+
+@dataclass
+class Owner:
+    """Times in seconds of answers that arrived; `failures` counts those in a row that did not."""
+
+    smoothed_seconds: float = 0.0
+    deviation_seconds: float = 0.0
+    answers: int = 0
+    failures: int = 0
+    paused_until: float = 0.0
+
+    def answered(self, seconds: float) -> None:
+        if self.answers == 0:
+            self.smoothed_seconds, self.deviation_seconds = seconds, seconds / 2
+        else:
+            error = abs(seconds - self.smoothed_seconds)
+            self.deviation_seconds += DEVIATION_GAIN * (error - self.deviation_seconds)
+            self.smoothed_seconds += GAIN * (seconds - self.smoothed_seconds)
+        self.answers += 1
+        self.failures = 0
+
+    def failed(self, now: float) -> None:
+        """The owner is left alone for half a second, doubling with every failure in a row, at most 30 s."""
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures, 10))
+        self.failures += 1
+        self.paused_until = now + pause
+
+    def deadline_seconds(self, longest: float) -> float:
+        """How long to wait for an answer; `longest` until there is a history."""
+        if self.answers == 0:
+            return longest
+        return min(longest, max(SHORTEST_DEADLINE_SECONDS, self.smoothed_seconds + DEVIATIONS * self.deviation_seconds))
+
+    def cost(self, now: float) -> float:
+        """Expected seconds, infinite while the owner is left alone."""
+        return float("inf") if now < self.paused_until else self.smoothed_seconds
+
+
+class Owners:
+    """One `Owner` per session; forgotten when its session leaves the table."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Hashable, Owner] = {}
+
+    def of(self, session: Hashable) -> Owner:
+        found = self._owners.get(session)
+        if found is None:
+            found = self._owners[session] = Owner()
+        return found
+
+    def keep_only(self, sessions: set[Hashable]) -> None:
+        for session in self._owners.keys() - sessions:
+            del self._owners[session]
+
+    def items(self) -> list[tuple[Hashable, Owner]]:
+        return list(self._owners.items())

@@ -1,0 +1,141 @@
+"""Tokens on their way to readers: one Redis stream per generation, entries (attempt, index, token, text, finish).
+
+A restarted generation writes under a higher attempt and continues at the next index, so a reader that drops lower
+attempts and indexes it has seen neither loses nor doubles a token, whenever it connects.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+KEEP_SECONDS = 3600
+CANCEL_CHANNEL = "generations.cancel"
+
+
+@dataclass(frozen=True)
+class StreamedToken:
+    """One entry. token: its id, -1 in an entry that only carries `finish`; text: what it adds to the answer;
+    finish: empty, or stop, length, cancelled, error; top: ((token, text, logprob), ...) when asked for."""
+
+    attempt: int
+    index: int
+    token: int
+    text: str
+    finish: str = ""
+    logprob: float | None = None
+    top: tuple[tuple[int, str, float], ...] = ()
+    error: str = ""
+
+    def fields(self) -> dict[Any, Any]:
+        """The entry as Redis stores it, all text."""
+        body: dict[Any, Any] = {
+            "attempt": str(self.attempt),
+            "index": str(self.index),
+            "token": str(self.token),
+            "text": self.text,
+            "finish": self.finish,
+        }
+        if self.logprob is not None:
+            body["logprobs"] = json.dumps([self.logprob, self.top])
+        if self.error:
+            body["error"] = self.error
+        return body
+
+    @classmethod
+    def from_fields(cls, fields: dict[bytes, bytes]) -> "StreamedToken":
+        body = {key.decode(): value.decode() for key, value in fields.items()}
+        logprob, top = json.loads(body["logprobs"]) if "logprobs" in body else (None, [])
+        return cls(
+            attempt=int(body["attempt"]),
+            index=int(body["index"]),
+            token=int(body["token"]),
+            text=body["text"],
+            finish=body["finish"],
+            logprob=logprob,
+            top=tuple((int(token), str(text), float(value)) for token, text, value in top),
+            error=body.get("error", ""),
+        )
+
+
+def stream_key(generation_id: str) -> str:
+    return f"generation:{generation_id}:tokens"
+
+
+def cancel_key(generation_id: str) -> str:
+    return f"generation:{generation_id}:cancel"
+
+
+class FreshTokens:
+    """Drops what a reader has seen: lower attempts, and indexes below the next one."""
+
+    def __init__(self, next_index: int = 0) -> None:
+        self.attempt = 0
+        self.next_index = next_index
+
+    def admit(self, token: StreamedToken) -> bool:
+        """Whether the entry is new; remembers it."""
+        if token.attempt < self.attempt:
+            return False
+        self.attempt = token.attempt
+        if token.finish:
+            self.next_index = max(self.next_index, token.index + 1)
+            return True
+        if token.index < self.next_index:
+            return False
+        self.next_index = token.index + 1
+        return True
+
+
+def append(client: "redis.Redis", entries: Sequence[tuple[str, StreamedToken]]) -> None:
+    """Writes (generation id, token) entries in one round trip."""
+    with client.pipeline(transaction=False) as pipeline:
+        for generation_id, token in entries:
+            key = stream_key(generation_id)
+            pipeline.xadd(key, token.fields())
+            if token.index == 0 or token.finish:
+                pipeline.expire(key, KEEP_SECONDS)
+        pipeline.execute()
+
+
+def stored(client: "redis.Redis", generation_id: str) -> list[StreamedToken]:
+    """What earlier attempts have written, without doubles, in order."""
+    fresh = FreshTokens()
+    entries: Any = client.xrange(stream_key(generation_id))
+    tokens = (StreamedToken.from_fields(fields) for _, fields in entries)
+    return [token for token in tokens if fresh.admit(token)]
+
+
+def request_cancel(client: "redis.Redis", generation_id: str) -> None:
+    """Asks whoever runs the generation to stop; the key serves a backbone that takes it later."""
+    client.set(cancel_key(generation_id), 1, ex=KEEP_SECONDS)
+    client.publish(CANCEL_CHANNEL, generation_id)
+
+
+def is_cancelled(client: "redis.Redis", generation_id: str) -> bool:
+    return bool(client.exists(cancel_key(generation_id)))
+
+
+def read(client: "redis.Redis", generation_id: str, timeout_seconds: float) -> Iterator[StreamedToken]:
+    """New tokens until the finish; raises TimeoutError when none comes for `timeout_seconds`."""
+    fresh, position = FreshTokens(), "0"
+    while True:
+        answer: Any = client.xread({stream_key(generation_id): position}, block=int(timeout_seconds * 1000))
+        if not answer:
+            raise TimeoutError(f"no token of generation {generation_id} in {timeout_seconds:.0f} s")
+        entries = _entries(answer)
+        position = entries[-1][0]
+        for _, fields in entries:
+            token = StreamedToken.from_fields(fields)
+            if fresh.admit(token):
+                yield token
+                if token.finish:
+                    return
+
+
+def _entries(answer: Any) -> list[tuple[str, dict[bytes, bytes]]]:
+    """XREAD's answer for one stream: a list of [key, entries] (RESP2) or a dict of key to [entries] (RESP3)."""
+    entries = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
+    return [(position.decode(), fields) for position, fields in entries]

@@ -1,0 +1,50 @@
+"""What the dispatcher counted: rows that workers computed and the backbone used, rows it computed itself and why.
+
+A row here is one (token, expert) pair of one layer. Plain data; `inference.tasks` turns it into market commands.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class RowPlace(StrEnum):
+    """Where a row was computed, and why there."""
+
+    REMOTE = "remote"
+    UNCOVERED = "local_uncovered"
+    PAUSED = "local_owner_paused"
+    OVER_CAP = "local_over_cap"
+    PREFILL = "local_prefill"
+    LATE = "fallback_late"
+    FAILED = "fallback_failed"
+    NOT_FINITE = "fallback_not_finite"
+
+
+class WorkKey(NamedTuple):
+    """Who computed: the unit of credit."""
+
+    node_id: str
+    claim_id: int
+    layer: int
+
+
+@dataclass
+class WorkReport:
+    """Counts since the last report. demand: (layers, experts) uint64 router activations."""
+
+    demand: npt.NDArray[np.uint64]
+    used_rows: Counter[WorkKey] = field(default_factory=Counter)
+    places: Counter[RowPlace] = field(default_factory=Counter)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # (node, code of the failure)
+
+    def add(self, other: "WorkReport") -> None:
+        """Adds the counts of `other`, a later report of the same model."""
+        self.demand += other.demand
+        self.used_rows.update(other.used_rows)
+        self.places.update(other.places)
+        self.failures.update(other.failures)
