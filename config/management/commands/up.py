@@ -1,0 +1,98 @@
+"""`manage.py up`: the whole server on this machine, with the demo model and a few local workers, in one command."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import BaseCommand, CommandError, call_command
+from django.db import DatabaseError, connections
+
+from config.embedded_redis import NoRedisServer
+from config.supervisor.launch import Launch
+from config.supervisor.plan import ExpertSizes, Options
+from config.supervisor.run_file import AlreadyRunning
+from config.supervisor.supervise import StartFailed
+from inference.errors import InferenceError
+from inference.gguf_index import open_index
+from inference.worker.options import parse_size
+
+
+class Command(BaseCommand):
+    help = "Start everything on this machine: web server, backbone, market timers, Redis, local expert workers."
+    # `up` itself provides what some checks ask for (Redis, a secret key).
+    requires_system_checks = []  # noqa: RUF012  (Django's own way to write it)
+
+    _say_nothing = False
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--workers", type=int, default=3, metavar="N", help="local expert workers (default: %(default)s)")
+        add("--model", type=Path, default=settings.MODEL_PATH, help="GGUF to serve (default: %(default)s)")
+        add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all (default: %(default)s)")
+        add("--port", type=int, default=8000, help="port to listen on; 0: any free one (default: %(default)s)")
+        add("--budget", type=parse_size, metavar="SIZE", help="what each local worker lends, for example 42MB "
+            "(default: enough that together they hold every expert once, at most 2 GiB)")  # fmt: skip
+        add("--trace", action="store_true", help="record every decode in VAR_DIR/traces, for `manage.py verify`")
+        add("--start-seconds", type=float, default=300.0, metavar="S",
+            help="give up when the backbone is not ready after this time (default: %(default)s)")  # fmt: skip
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["workers"] < 0:
+            raise CommandError("--workers must not be negative")
+        try:
+            sizes = expert_sizes(options["model"])
+            self._launch(options, sizes).run()
+        except (AlreadyRunning, StartFailed, NoRedisServer, InferenceError) as error:
+            raise CommandError(str(error)) from error
+        except DatabaseError as error:
+            raise CommandError(f"the database cannot be brought up to date: {error}") from error
+        except OSError as error:
+            raise CommandError(f"cannot start: {error}") from error
+
+    def _launch(self, options: dict[str, Any], sizes: ExpertSizes) -> Launch:
+        return Launch(
+            Options(
+                var_dir=settings.VAR_DIR,
+                base_dir=settings.BASE_DIR,
+                model=options["model"].expanduser().resolve(),
+                host=options["host"],
+                port=options["port"],
+                workers=options["workers"],
+                sequences=settings.BACKBONE_SEQUENCES,
+                redis_url=settings.REDIS_URL,
+                secret_key="",
+                budget_bytes=options["budget"],
+                trace=options["trace"],
+            ),
+            sizes,
+            inherited=os.environ,
+            database_url=settings.DATABASE_URL or f"sqlite:///{settings.DATABASES['default']['NAME']}",
+            migrate=migrate,
+            say=self._say,
+            start_seconds=options["start_seconds"],
+        )
+
+    def _say(self, line: str) -> None:
+        if self._say_nothing:
+            return
+        try:
+            self.stdout.write(line)
+            self.stdout.flush()
+        except OSError:
+            # The terminal is gone (SIGHUP) or the reader of the pipe: the children still have to be stopped in order.
+            self._say_nothing = True
+
+
+def expert_sizes(model: Path) -> ExpertSizes:
+    """What the workers of a model share; raises InferenceError for a file that is no sparse model."""
+    index = open_index(model.expanduser())
+    layers = [index.layers[layer] for layer in index.offered_layers]
+    return ExpertSizes(sum(layer.experts for layer in layers), max((layer.expert_bytes for layer in layers), default=1))
+
+
+def migrate() -> None:
+    """Brings the database up to date and lets go of it: the children have connections of their own."""
+    call_command("migrate", interactive=False, verbosity=0)
+    connections.close_all()

@@ -1,0 +1,192 @@
+"""The life of one server: own VAR_DIR, start stage by stage, tell the user, run until a signal, stop, clean up."""
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from config import embedded_redis
+from config.supervisor import plan, readiness, run_file
+from config.supervisor.private_file import secret
+from config.supervisor.supervise import StartFailed, StopRequested, Supervisor
+
+STORE_SECONDS = 30.0
+WORKERS_SECONDS = 120.0
+# `/api/stats` is asked this often while the server starts.
+ASK_EVERY_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Made once per VAR_DIR, each in a file of mode 0600."""
+
+    secret_key: str
+    api_key: str
+
+
+def prepare(var_dir: Path) -> Secrets:
+    """Makes VAR_DIR (0700) with its folders and secrets; keeps what is there. Raises OSError."""
+    var_dir.mkdir(parents=True, exist_ok=True)
+    var_dir.chmod(0o700)
+    for name in ("logs", "redis", "beat", "workers", "traces"):
+        (var_dir / name).mkdir(exist_ok=True)
+    (var_dir / "redis").chmod(0o700)
+    secret(var_dir / "backbone.token")
+    return Secrets(secret(var_dir / "secret.key"), secret(var_dir / "development.key", prefix="es-dev-"))
+
+
+def free_port(host: str, port: int) -> int:
+    """`port`, or a free one for 0; raises StartFailed when another program listens there or the address is wrong."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: an address whose last connections are still fading away is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            return int(probe.getsockname()[1])
+        except OSError as error:
+            hint = "choose another with --port" if port else "check --host"
+            raise StartFailed(f"Cannot listen on {host} port {port}: {error.strerror}; {hint}.") from error
+
+
+class Launch:
+    """One run of `up`. `migrate` brings the database up to date; `say` prints one line."""
+
+    def __init__(
+        self,
+        options: plan.Options,
+        sizes: plan.ExpertSizes,
+        *,
+        inherited: Mapping[str, str],
+        database_url: str,
+        migrate: Callable[[], None],
+        say: Callable[[str], None],
+        start_seconds: float,
+    ) -> None:
+        self.options, self.sizes, self.inherited = options, sizes, inherited
+        self._database_url, self._migrate, self._say, self._start_seconds = database_url, migrate, say, start_seconds
+        self._supervisor = Supervisor(options.logs, options.base_dir, say)
+        self._started = time.monotonic()
+        self._asked_at = 0.0
+        self._readiness = readiness.Readiness()
+
+    def run(self) -> None:
+        """Returns after a clean stop; raises AlreadyRunning, StartFailed, NoRedisServer, OSError."""
+        prepared = prepare(self.options.var_dir)
+        with run_file.owned(self.options.var_dir), self._supervisor.signals_handled():
+            port = free_port(self.options.host, self.options.port)
+            self.options = replace(self.options, port=port, secret_key=prepared.secret_key)
+            try:
+                with self._store():
+                    self._start_server()
+                    self._start_workers()
+                    self._note(prepared.api_key)
+                    self._greet()
+                    self._supervisor.run()
+            except StopRequested:
+                self._say("Stopped while starting.")
+            finally:
+                self._say("Stopping ...")
+                self._supervisor.stop()
+                self._say("Stopped.")
+
+    @contextmanager
+    def _store(self) -> Iterator[None]:
+        """Starts the embedded Redis unless a URL is given; its socket goes when everything has stopped."""
+        if self.options.redis_url:
+            yield
+            return
+        path = embedded_redis.socket_path(self.options.redis_dir)
+        path.unlink(missing_ok=True)
+        self._supervisor.start([plan.store(self.options, path)])
+        self._supervisor.wait_until(lambda: embedded_redis.answers(path), "Redis", STORE_SECONDS, "redis")
+        self.options = replace(self.options, redis_url=embedded_redis.url(path))
+        self._tell("redis", f"embedded, {path}")
+        try:
+            yield
+        finally:
+            self._supervisor.stop()
+            path.unlink(missing_ok=True)
+            if path.parent != self.options.redis_dir:
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+    def _start_server(self) -> None:
+        self._migrate()
+        self._tell("database", "migrated")
+        self._supervisor.start(plan.server(self.options, self.inherited))
+        self._wait(lambda now: now.answers, "The web server", self._start_seconds, "web")
+        self._tell("web", self.options.url)
+        self._wait(lambda now: now.backbone, "The backbone", self._start_seconds, "backbone")
+        self._tell("backbone", f"{self.options.model.name}, {self._readiness.experts_offered} experts to share")
+
+    def _start_workers(self) -> None:
+        """Workers that get no work in time are a warning only: the backbone computes every expert itself."""
+        if not self.options.workers:
+            return
+        if not self.sizes.experts:
+            self._say("Warning: workers cannot compute the experts of this model; the backbone does it alone.")
+            return
+        self._supervisor.start(plan.workers(self.options, self.sizes, self.inherited))
+        try:
+            self._wait(self._workers_hold_enough, "The local workers", WORKERS_SECONDS, "local-1")
+        except StartFailed as error:
+            self._say(f"Warning: {error}\nThe server works without them.")
+        now = self._readiness
+        self._tell("workers", f"{now.workers_live} hold {now.experts_live} of {now.experts_offered} experts")
+
+    def _workers_hold_enough(self, now: readiness.Readiness) -> bool:
+        if now.is_covered:
+            return True
+        budget = self.options.budget_bytes or plan.budget_per_worker(self.sizes, self.options.workers)
+        room = self.options.workers * budget // max(self.sizes.largest_bytes, 1)
+        return now.workers_live >= self.options.workers and room < self.sizes.experts
+
+    def _wait(self, is_ready: Callable[[readiness.Readiness], bool], what: str, seconds: float, suspect: str) -> None:
+        def look() -> bool:
+            if time.monotonic() - self._asked_at >= ASK_EVERY_SECONDS:
+                self._readiness = readiness.ask(self.options.url)
+                self._asked_at = time.monotonic()
+            return is_ready(self._readiness)
+
+        self._supervisor.wait_until(look, what, seconds, suspect)
+
+    def _note(self, api_key: str) -> None:
+        """Writes run.json now and whenever a child has a new process id."""
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+
+        def write() -> None:
+            run = run_file.RunFile(
+                pid=os.getpid(),
+                url=self.options.url,
+                port=self.options.port,
+                redis_url=self.options.redis_url,
+                database_url=self._database_url,
+                api_key=api_key,
+                model=str(self.options.model),
+                started=started,
+                pids=self._supervisor.pids,
+            )
+            run_file.write(self.options.var_dir, run)
+
+        write()
+        self._supervisor.on_change = write
+
+    def _tell(self, part: str, detail: str) -> None:
+        self._say(f"  {part:<10} ready after {time.monotonic() - self._started:5.1f} s   {detail}")
+
+    def _greet(self) -> None:
+        run = self.options.var_dir / run_file.RUN_FILE
+        self._say(
+            f"Ready.\n"
+            f"  page       {self.options.url}/\n"
+            f"  lend       {self.options.url}/join\n"
+            f"  API        {self.options.url}/v1   (key: api_key in {run})\n"
+            f"  logs       {self.options.logs}/\n"
+            f'Try, in another terminal:\n  .venv/bin/python manage.py generate "In the beginning" --max-tokens 64\n'
+            f"Stop with Ctrl-C."
+        )

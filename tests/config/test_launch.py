@@ -1,0 +1,43 @@
+"""config/supervisor/launch.py: the parts that need no server. (The whole: tests/e2e/test_up.py.)"""
+
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from config.supervisor.launch import free_port, prepare
+from config.supervisor.supervise import StartFailed
+
+
+def test_it_makes_a_private_folder_with_secrets_and_keeps_them(tmp_path: Path) -> None:
+    var_dir = tmp_path / "deep" / "var"
+
+    first = prepare(var_dir)
+    second = prepare(var_dir)
+
+    assert first == second
+    assert first.api_key.startswith("es-dev-")
+    assert stat.S_IMODE(var_dir.stat().st_mode) == 0o700
+    for name in ("backbone.token", "secret.key", "development.key"):
+        assert stat.S_IMODE((var_dir / name).stat().st_mode) == 0o600
+
+
+def test_a_busy_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        with pytest.raises(StartFailed, match=rf"127.0.0.1 port {port}: Address already in use; choose .*--port"):
+            free_port("127.0.0.1", port)
+
+
+def test_port_zero_finds_a_free_one() -> None:
+    port = free_port("127.0.0.1", 0)
+
+    assert port > 0
+    assert free_port("127.0.0.1", port) == port
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(StartFailed, match="check --host"):
+        free_port("192.0.2.1", 0)

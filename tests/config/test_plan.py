@@ -1,0 +1,102 @@
+"""config/supervisor/plan.py: which processes, with which environment."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from config.supervisor import plan
+from config.supervisor.plan import ExpertSizes, Options, Stage
+
+OPTIONS = Options(
+    var_dir=Path("/srv/var"),
+    base_dir=Path("/srv"),
+    model=Path("/srv/models/demo.gguf"),
+    host="127.0.0.1",
+    port=8000,
+    workers=3,
+    sequences=16,
+    redis_url="unix:///srv/var/redis/redis.sock",
+    secret_key="made for this folder",
+)
+SIZES = ExpertSizes(experts=256, largest_bytes=100_000)
+
+
+def test_every_process_runs_under_this_python_and_stops_after_those_that_need_it() -> None:
+    specs = [*plan.server(OPTIONS, {}), *plan.workers(OPTIONS, SIZES, {})]
+
+    assert [(spec.name, spec.stage) for spec in specs] == [
+        ("web", Stage.SERVER),
+        ("upkeep", Stage.SERVER),
+        ("backbone", Stage.BACKBONE),
+        ("beat", Stage.BACKBONE),
+        ("local-1", Stage.WORKERS),
+        ("local-2", Stage.WORKERS),
+        ("local-3", Stage.WORKERS),
+    ]
+    assert all(spec.command[:2] == (sys.executable, "-m") for spec in specs)
+
+
+def test_the_backbone_worker_has_a_thread_for_every_sequence_and_four_more() -> None:
+    backbone = next(spec for spec in plan.server(OPTIONS, {}) if spec.name == "backbone")
+
+    assert backbone.command[backbone.command.index("--concurrency") + 1] == "20"
+    assert backbone.command[backbone.command.index("--pool") + 1] == "threads"
+
+
+def test_the_server_gets_its_secrets_and_the_workers_do_not() -> None:
+    inherited = {"BACKBONE_TOKEN": "for the backbone alone", "SECRET_KEY": "set by the operator", "HOME": "/home/alice"}
+
+    web = plan.server(OPTIONS, inherited)[0].environment
+    worker = plan.workers(OPTIONS, SIZES, inherited)[0].environment
+
+    assert web["SECRET_KEY"] == "set by the operator"
+    assert web["REDIS_URL"] == OPTIONS.redis_url
+    assert "SECRET_KEY" not in worker
+    assert "BACKBONE_TOKEN" not in worker
+    assert worker["HOME"] == "/home/alice"
+
+
+def test_the_operator_s_own_address_and_hosts_win() -> None:
+    options = replace(OPTIONS, host="0.0.0.0")
+
+    made = plan.server_environment(options, {})
+    given = plan.server_environment(options, {"PUBLIC_URL": "https://swarm.example", "ALLOWED_HOSTS": "swarm.example"})
+
+    assert (made["PUBLIC_URL"], made["ALLOWED_HOSTS"]) == ("http://127.0.0.1:8000", "*")
+    assert (given["PUBLIC_URL"], given["ALLOWED_HOSTS"]) == ("https://swarm.example", "swarm.example")
+    assert given["RELAY_URLS"] == "ws://127.0.0.1:8000/relay/"
+
+
+def test_a_trace_is_recorded_only_when_asked_for() -> None:
+    assert "BACKBONE_TRACE_DIR" not in plan.server_environment(OPTIONS, {})
+    assert plan.server_environment(replace(OPTIONS, trace=True), {})["BACKBONE_TRACE_DIR"] == "/srv/var/traces"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://127.0.0.1:8000"), ("0.0.0.0", "http://127.0.0.1:8000"), ("::", "http://[::1]:8000")],
+)
+def test_a_wildcard_address_is_reached_through_the_loopback_one(host: str, url: str) -> None:
+    assert replace(OPTIONS, host=host).url == url
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 256, 300])
+def test_the_workers_together_can_hold_every_expert_once(workers: int) -> None:
+    budget = plan.budget_per_worker(SIZES, workers)
+
+    assert workers * (budget // SIZES.largest_bytes) >= SIZES.experts
+
+
+def test_a_huge_model_does_not_fill_the_disk_but_each_worker_gets_an_expert() -> None:
+    huge = ExpertSizes(experts=12_288, largest_bytes=6_000_000)
+
+    assert 3 * plan.budget_per_worker(huge, 3) <= plan.MOST_LOCAL_BYTES
+    assert plan.budget_per_worker(ExpertSizes(8, 3 << 30), 3) == 3 << 30
+
+
+def test_a_budget_that_was_given_is_passed_on() -> None:
+    worker = plan.workers(replace(OPTIONS, budget_bytes=42_000_000), SIZES, {})[0]
+
+    assert worker.command[worker.command.index("--budget") + 1] == "42000000"
