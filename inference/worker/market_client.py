@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -29,7 +29,10 @@ Value = TypeVar("Value", int, float, str, list[Any], dict[str, Any])
 
 @dataclass(frozen=True)
 class Claim:
-    """A lease on the experts [first, last) of one layer of a build. `slice_url`, `manifest_url`: paths."""
+    """A lease on the experts [first, last) of one layer of a build. `slice_url`, `manifest_url`: paths.
+
+    Two are equal when they are the same lease; what the server says beside it may be worded anew.
+    """
 
     claim_id: int
     build: str
@@ -37,10 +40,10 @@ class Claim:
     first: int
     last: int
     fence: int
-    size_bytes: int
-    slice_url: str
-    manifest_url: str
-    rate_microcredits_per_hour: int
+    size_bytes: int = field(compare=False)
+    slice_url: str = field(compare=False)
+    manifest_url: str = field(compare=False)
+    rate_microcredits_per_hour: int = field(compare=False)
 
     def __str__(self) -> str:
         experts = f"expert {self.first}" if self.last - self.first == 1 else f"experts {self.first}-{self.last - 1}"

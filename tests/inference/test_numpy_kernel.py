@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from gguf.constants import GGMLQuantizationType as Type
-from gguf.quants import dequantize, quantize
+from gguf.quants import dequantize
 
 from inference import ggml
 from inference.errors import NotASlice, UnknownType
@@ -14,11 +14,10 @@ from inference.gguf_index import Role, open_index
 from inference.kernel import CpuRuntime, GgmlKernel, quantize_rows
 from inference.numpy_kernel import BLOCK_32_TYPES, NumpyKernel, round_like_ggml
 from inference.rows import TYPE_Q8_0, TYPE_Q8_K, RowsError, dequantize_wire
-from inference.slice_file import SliceTensor
 from inference.slices import SliceFile, plan_slice, write_slice
+from tests.inference.slice_builders import N_EMBD, N_FF, built_slice, random_rows
 
 DEMO_MODEL = Path(__file__).parents[2] / "models" / "qwen35moe-demo-q4_k_m.gguf"
-N_EMBD, N_FF, FIRST, EXPERTS = 256, 64, 5, 3
 
 # Both kernels round the inputs of a product to int8 in the same way, but sum floats in another order; now and then such
 # a last bit turns a rounding of the activations over. Measured on the demo model, Q4_K, 2,000 pairs, per row: median
@@ -26,49 +25,6 @@ N_EMBD, N_FF, FIRST, EXPERTS = 256, 64, 5, 3
 ROW_LIMIT = 2e-2
 USUAL_ROW_LIMIT = 1e-5
 UNUSUAL_SHARE = 0.02
-
-
-def random_rows(count: int, n_embd: int = N_EMBD, seed: int = 1) -> npt.NDArray[np.float32]:
-    return np.random.default_rng(seed).standard_normal((count, n_embd)).astype(np.float32)
-
-
-def packed(seed: int, n_out: int, n_in: int, kind: Type = Type.Q8_0) -> SliceTensor:
-    values = np.random.default_rng(seed).standard_normal((EXPERTS, n_out, n_in)).astype(np.float32) / 8
-    return SliceTensor(int(kind), (n_in, n_out, EXPERTS), aligned(quantize(values, kind).view(np.uint8)))
-
-
-def aligned(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """(EXPERTS, bytes) at an address that ggml takes, as in a mapped slice."""
-    memory = np.empty(data.size + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    memory[start : start + data.size] = data.reshape(-1)
-    return memory[start : start + data.size].reshape(EXPERTS, -1)
-
-
-def built_slice(*, merged: bool = False, kind: Type = Type.Q8_0) -> SliceFile:
-    """A slice of experts 5, 6, 7 of layer 2 in memory, random weights."""
-    gate, up, down = packed(10, N_FF, N_EMBD, kind), packed(11, N_FF, N_EMBD, kind), packed(12, N_EMBD, N_FF, kind)
-    if merged:
-        both = aligned(np.concatenate([gate.data, up.data], axis=1))
-        tensors: dict[Role, SliceTensor] = {
-            "gate_up": SliceTensor(int(kind), (N_EMBD, 2 * N_FF, EXPERTS), both),
-            "down": down,
-        }
-    else:
-        tensors = {"gate": gate, "up": up, "down": down}
-    return SliceFile(
-        path=Path("in-memory"),
-        build="0" * 32,
-        layer=2,
-        first=FIRST,
-        last=FIRST + EXPERTS,
-        architecture="qwen3moe",
-        activation="swiglu",
-        n_embd=N_EMBD,
-        n_ff=N_FF,
-        merged=merged,
-        tensors=tensors,
-    )
 
 
 def float64_expert(slice_file: SliceFile, row: npt.NDArray[np.float32], expert: int) -> npt.NDArray[np.float64]:

@@ -1,0 +1,52 @@
+"""Which kernel computes: the choice is made once, at start, with a reason that a person can read."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference.errors import InferenceError
+from inference.kernel import CpuRuntime, ExpertKernel, GgmlKernel, kernel_class_name
+from inference.numpy_kernel import KERNEL_CLASS as NUMPY_CLASS
+from inference.numpy_kernel import NumpyKernel
+from inference.worker.errors import KernelUnavailable
+
+INSTALL_HINT = "pip install llama-cpp-python makes this machine several times faster"
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """How slices are opened here. `hint`: what the owner could do better, empty when nothing."""
+
+    kernel_class: str
+    open: Callable[[Path], ExpertKernel]
+    hint: str = ""
+
+
+def choose_kernel(name: str, threads: int) -> KernelChoice:
+    """`name`: ggml, numpy or auto. Raises KernelUnavailable when ggml was asked for and cannot run here."""
+    if name == "numpy":
+        return _numpy()
+    try:
+        return _ggml(threads)
+    except KernelUnavailable as error:
+        if name == "ggml":
+            raise
+        return _numpy(hint=f"computing with numpy: {error}")
+
+
+def _ggml(threads: int) -> KernelChoice:
+    if importlib.util.find_spec("llama_cpp") is None:
+        raise KernelUnavailable(f"llama-cpp-python is not installed; {INSTALL_HINT}")
+    try:
+        kernel_class = kernel_class_name()
+        # One runtime for all slices: one thread computes, one request after another (`serve.py`).
+        runtime = CpuRuntime(threads)
+    # A broken or foreign llama-cpp-python fails in many ways, from a missing system library to a missing symbol.
+    except (InferenceError, ImportError, OSError, AttributeError, RuntimeError) as error:
+        raise KernelUnavailable(f"llama-cpp-python does not work here ({error})") from error
+    return KernelChoice(kernel_class, lambda path: GgmlKernel.open(path, runtime))
+
+
+def _numpy(hint: str = "") -> KernelChoice:
+    return KernelChoice(NUMPY_CLASS, NumpyKernel.open, hint)

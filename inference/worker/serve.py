@@ -1,0 +1,215 @@
+"""Requests from the relay: check, compute, answer. Knows frames, holdings and kernels; nothing of money or HTTP.
+
+The event loop receives and sends. One thread computes, one request after another: the kernel spreads over the cores
+itself, and all rows of a request must be computed in one call (`inference.kernel`). What reaches the thread was checked
+against the lease; sizes and expert numbers are checked before anything is computed.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from inference.errors import InferenceError
+from inference.worker.holdings import Holding, Holdings
+from relay.codes import ErrorCode
+from relay.errors import MessageError
+from relay.frames import Frame, FrameType
+from relay.messages import error_frame, read_dispatch, read_lease, result_frame
+
+QUEUE_LIMIT = 256
+"""Requests that may wait. A backbone lane waits for one layer before it asks for the next: more means we are slow."""
+RESULT_LIMIT_BYTES = 64 << 20
+
+logger = logging.getLogger(__name__)
+
+
+class Outlet(Protocol):
+    """Where answers go; called in the event loop's thread."""
+
+    def send(self, frame: Frame) -> None: ...
+
+    def consumed(self, frame: Frame) -> None:
+        """The request's bytes are no longer held here, so its sender may send as many more."""
+        ...
+
+
+class Job:
+    """One accepted request on its way through the queue. Cancelling is a flag, because a queue cannot be searched."""
+
+    __slots__ = ("cancelled", "frame", "holding")
+
+    def __init__(self, frame: Frame, holding: Holding) -> None:
+        self.frame = frame
+        self.holding = holding
+        self.cancelled = False
+
+
+class Answer(NamedTuple):
+    """`reply` is None for a cancelled request."""
+
+    job: Job
+    reply: Frame | None
+
+
+class Refused(Exception):
+    """A request that is not computed; `code` goes into the ERROR frame."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Counters:
+    """What happened to requests so far."""
+
+    def __init__(self) -> None:
+        self.answered = self.rows = self.refused = self.cancelled = 0
+
+
+class ExpertService:
+    """Answers DISPATCH and CHALLENGE out of `holdings`, honours CANCEL. Made, used and closed in one event loop."""
+
+    def __init__(self, holdings: Holdings, outlet: Outlet, queue_limit: int = QUEUE_LIMIT) -> None:
+        self.counters = Counters()
+        self._holdings = holdings
+        self._outlet = outlet
+        self._queue_limit = queue_limit
+        self._loop = asyncio.get_running_loop()
+        self._jobs: dict[tuple[int, int], Job] = {}
+        self._queue: queue.SimpleQueue[Job | Holding | None] = queue.SimpleQueue()
+        self._answers: deque[Answer] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._thread = threading.Thread(target=self._compute_all, name="experts", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that were accepted and not answered yet."""
+        return len(self._jobs)
+
+    def receive(self, frame: Frame) -> None:
+        """Take one whole frame from the relay."""
+        if frame.type is FrameType.CANCEL:
+            self._cancel(frame)
+        elif frame.type in (FrameType.DISPATCH, FrameType.CHALLENGE):
+            try:
+                self._accept(frame)
+            except Refused as refusal:
+                self._refuse(frame, refusal)
+
+    def drop(self, holding: Holding) -> None:
+        """Stop answering for a slice; what is queued for it is still computed, then its kernel is closed."""
+        self._holdings.remove(holding.claim.claim_id)
+        self._queue.put(holding)
+
+    async def finish(self, timeout_seconds: float) -> bool:
+        """Wait until nothing is queued; False when that takes longer than the timeout."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the computing thread after what it computes now; everything else in the queue is dropped."""
+        for job in self._jobs.values():
+            job.cancelled = True
+        self._queue.put(None)
+
+    # --- event loop ---------------------------------------------------------------------------------------------------
+    def _accept(self, frame: Frame) -> None:
+        try:
+            lease = read_lease(frame)
+        except MessageError as error:
+            raise Refused(ErrorCode.BAD_BODY, str(error)) from error
+        holding = self._holdings.find(lease.claim_id)
+        if holding is None or holding.claim.fence != lease.fence:
+            raise Refused(ErrorCode.STALE_FENCE, f"claim {lease.claim_id} with fence {lease.fence} is not held here")
+        if holding.claim.layer != frame.layer:
+            raise Refused(ErrorCode.UNKNOWN_EXPERT, f"claim {lease.claim_id} is not about layer {frame.layer}")
+        if len(self._jobs) >= self._queue_limit:
+            raise Refused(ErrorCode.OVERLOADED, f"{len(self._jobs)} requests are waiting here")
+        key = (frame.stream, frame.request)
+        if key in self._jobs:
+            raise Refused(ErrorCode.BAD_BODY, f"request {frame.request} is already being computed")
+        job = self._jobs[key] = Job(frame, holding)
+        self._idle.clear()
+        self._queue.put(job)
+
+    def _refuse(self, frame: Frame, refusal: Refused) -> None:
+        self.counters.refused += 1
+        self._outlet.consumed(frame)
+        self._outlet.send(error_frame(frame, refusal.code, str(refusal)))
+
+    def _cancel(self, frame: Frame) -> None:
+        """Request 0 means everything of the stream: its backbone is gone."""
+        if frame.request:
+            job = self._jobs.get((frame.stream, frame.request))
+            if job is not None:
+                job.cancelled = True
+        else:
+            for (stream, _), job in self._jobs.items():
+                if stream == frame.stream:
+                    job.cancelled = True
+
+    def _deliver(self) -> None:
+        """Send all answers that the thread has put down; it schedules one call per answer, so none is left behind."""
+        while self._answers:
+            job, reply = self._answers.popleft()
+            del self._jobs[job.frame.stream, job.frame.request]
+            self._outlet.consumed(job.frame)
+            if reply is None or job.cancelled:
+                self.counters.cancelled += 1
+                continue
+            if reply.type is FrameType.RESULT:
+                self.counters.answered += 1
+                self.counters.rows += reply.pairs
+            else:
+                self.counters.refused += 1
+            self._outlet.send(reply)
+        if not self._jobs:
+            self._idle.set()
+
+    # --- computing thread ---------------------------------------------------------------------------------------------
+    def _compute_all(self) -> None:
+        while (task := self._queue.get()) is not None:
+            if isinstance(task, Holding):
+                task.kernel.close()
+                continue
+            self._answers.append(Answer(task, None if task.cancelled else answer(task)))
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # the loop is closed: nobody is there to answer to
+                return
+
+
+def answer(job: Job) -> Frame:
+    """RESULT, or ERROR with a stable code; never raises."""
+    try:
+        return result_frame(job.frame, compute(job.frame, job.holding))
+    except Refused as refusal:
+        return error_frame(job.frame, refusal.code, str(refusal))
+    except (MessageError, InferenceError) as error:
+        return error_frame(job.frame, ErrorCode.BAD_BODY, str(error))
+    except Exception:  # a bug, or no memory: this request fails, the worker goes on
+        logger.exception("a request for %s failed", job.holding.claim)
+        return error_frame(job.frame, ErrorCode.INTERNAL, "the worker could not compute this request")
+
+
+def compute(frame: Frame, holding: Holding) -> np.ndarray:
+    """The rows of a request through the kernel: (pairs, n_embd) float32. Raises Refused, MessageError, RowsError."""
+    kernel = holding.kernel
+    if frame.pairs * kernel.n_embd * 4 > RESULT_LIMIT_BYTES:
+        raise Refused(ErrorCode.BAD_BODY, f"{frame.pairs} pairs at once are too many")
+    body = read_dispatch(frame)
+    experts = body.pairs[:, 1].astype(np.int32)
+    if int(experts.min()) < kernel.first or int(experts.max()) >= kernel.last:
+        raise Refused(ErrorCode.UNKNOWN_EXPERT, f"experts outside {kernel.first}-{kernel.last - 1} were asked for")
+    return kernel.compute(body.rows[body.pairs[:, 0]], experts)
