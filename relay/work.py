@@ -1,0 +1,48 @@
+"""A backbone's request to one worker and what may come of it, as the dispatcher and the backbone link pass them on.
+
+Plain values: no frames, no sockets.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Rows for experts of one claim.
+
+    session: key of a session in the link's snapshot; rows: (R, n_embd) float32 for row dtype 0, or (R, row bytes) uint8
+    for row dtype 1; pairs: (P, 2) uint16, row index and expert number as in the model.
+    """
+
+    session: Hashable
+    layer: int
+    fence: int
+    claim_id: int
+    row_dtype: int
+    rows: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+    pairs: npt.NDArray[np.uint16]
+    kind: Literal["dispatch", "challenge"] = "dispatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """values: (P, n_embd) float32, one row per pair, in their order; not checked for NaN or infinity."""
+
+    values: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No answer will come. code: of docs/protocol.md, e.g. `session_left`, `no_credit`, `stale_fence`."""
+
+    code: str
+    message: str
+
+
+Outcome = Result | Failed
+OnDone = Callable[[Outcome], None]

@@ -1,0 +1,119 @@
+"""The bookkeeper: nothing is paid twice, nothing is lost but what was counted since the last spool write."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.bookkeeper import Bookkeeper, NotAcknowledged
+from inference.credit_spool import CreditSpool, CreditWindow
+from inference.work_report import WorkKey, WorkReport
+
+KEY = WorkKey("bob", 7, 0)
+
+
+class Market:
+    """A market that can be away, and the clock of the test."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.away = False
+        self.rows = 0
+        self.windows: dict[str, int] = {}
+        self.demands: list[tuple[int, float, float]] = []
+
+    def take_report(self) -> WorkReport:
+        rows, self.rows = self.rows, 0
+        return WorkReport(np.full((1, 2), rows, np.uint64), Counter({KEY: rows} if rows else {}))
+
+    def credit(self, window: CreditWindow) -> None:
+        if self.away:
+            raise NotAcknowledged("the market is away")
+        self.windows[window.key("bob")] = window.rows[KEY]
+
+    def observe(self, demand: npt.NDArray[np.uint64], since: float, until: float) -> None:
+        self.demands.append((int(demand.sum()), since, until))
+
+
+def keeper(market: Market, folder: Path, boot: str = "boot1") -> Bookkeeper:
+    clock: Callable[[], float] = lambda: market.now  # noqa: E731
+    return Bookkeeper(
+        build="build",
+        boot=boot,
+        take_report=market.take_report,
+        send_credit=market.credit,
+        send_demand=market.observe,
+        spool=CreditSpool(folder),
+        window_seconds=60,
+        spool_seconds=10,
+        demand_seconds=300,
+        clock=clock,
+    )
+
+
+def test_a_window_is_paid_once_when_it_closes(tmp_path: Path) -> None:
+    market = Market()
+    book = keeper(market, tmp_path)
+    for _ in range(61):
+        market.rows = 2
+        market.now += 1
+        book.step()
+
+    assert market.windows == {"build/boot1/0/bob": 120}
+    assert [window.rows[KEY] for window in CreditSpool(tmp_path).pending()] == []
+
+
+def test_a_killed_backbone_is_paid_up_to_its_last_spool_write(tmp_path: Path) -> None:
+    market = Market()
+    book = keeper(market, tmp_path)
+    for _ in range(15):
+        market.rows = 1
+        market.now += 1
+        book.step()
+    del book
+
+    restarted = keeper(market, tmp_path, boot="boot2")
+    restarted.stop()
+
+    assert market.windows == {"build/boot1/0/bob": 10}
+
+
+def test_windows_wait_while_the_market_is_away(tmp_path: Path) -> None:
+    market = Market()
+    market.away = True
+    book = keeper(market, tmp_path)
+    for _ in range(3):
+        market.rows = 1
+        market.now += 60
+        book.step()
+    assert market.windows == {}
+
+    market.away = False
+    market.rows = 1
+    market.now += 60
+    book.step()
+
+    assert market.windows == {f"build/boot1/{number}/bob": 1 for number in range(4)}
+
+
+def test_stopping_pays_the_open_window(tmp_path: Path) -> None:
+    market = Market()
+    book = keeper(market, tmp_path)
+    market.rows = 5
+
+    book.stop()
+
+    assert market.windows == {"build/boot1/0/bob": 5}
+
+
+def test_demand_is_reported_once_per_interval(tmp_path: Path) -> None:
+    market = Market()
+    book = keeper(market, tmp_path)
+    for _ in range(5):
+        market.rows = 1
+        market.now += 60
+        book.step()
+
+    assert market.demands == [(10, 1000.0, 1300.0)]
