@@ -103,7 +103,7 @@ class Launch:
             return
         path = embedded_redis.socket_path(self.options.redis_dir)
         path.unlink(missing_ok=True)
-        self._supervisor.start([plan.store(self.options, path)])
+        self._supervisor.start([plan.store(self.options, path, self.inherited)])
         self._supervisor.wait_until(lambda: embedded_redis.answers(path), "Redis", STORE_SECONDS, "redis")
         self.options = replace(self.options, redis_url=embedded_redis.url(path))
         self._tell("redis", f"embedded, {path}")

@@ -1,6 +1,5 @@
 """Which processes make up a server, in which order they start, how each is stopped: a pure function of the options."""
 
-import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -113,10 +112,10 @@ def worker_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def store(options: Options, socket: Path) -> ChildSpec:
+def store(options: Options, socket: Path, inherited: Mapping[str, str]) -> ChildSpec:
     """The embedded Redis server; kept on disk, so that queued work survives its crash."""
     command = embedded_redis.command(embedded_redis.find_server(), options.redis_dir, socket, keep=True)
-    return ChildSpec("redis", Stage.STORE, tuple(command), dict(os.environ), stop_seconds=10.0)
+    return ChildSpec("redis", Stage.STORE, tuple(command), dict(inherited), stop_seconds=10.0)
 
 
 def server(options: Options, inherited: Mapping[str, str]) -> list[ChildSpec]:

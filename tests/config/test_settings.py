@@ -1,0 +1,85 @@
+"""config/settings.py and config/environment.py: typed, documented, and refused with the name of the variable."""
+
+from pathlib import Path
+
+import pytest
+
+from config.environment import Environment, EnvironmentValueError, Variable
+from config.settings import BASE_DIR, ENVIRONMENT, database
+
+
+def documented_row(variable: Variable) -> str:
+    """A row of the table in docs/settings.md; paths are written as seen from the tree."""
+    default = variable.default.replace(f"{BASE_DIR}/", "")
+    return f"| `{variable.name}` | {variable.kind} | {f'`{default}`' if default else '(empty)'} | {variable.meaning} |"
+
+
+def test_the_documentation_lists_every_setting_as_it_is() -> None:
+    page = (BASE_DIR / "docs" / "settings.md").read_text()
+    found = [line for line in page.splitlines() if line.startswith("| `")]
+
+    wanted = [documented_row(variable) for variable in ENVIRONMENT.table]
+
+    assert found == wanted, "docs/settings.md must hold these rows:\n" + "\n".join(wanted)
+
+
+def test_no_other_module_reads_the_environment() -> None:
+    readers = {
+        path.relative_to(BASE_DIR).as_posix()
+        for app in ("config", "market", "relay", "inference", "frontend")
+        for path in (BASE_DIR / app).rglob("*.py")
+        if "os.environ" in (text := path.read_text()) or "getenv" in text
+    }
+
+    # Start-up lines that name the settings module, and those that hand the environment on to a child process.
+    assert readers <= {
+        "config/environment.py",
+        "config/asgi.py",
+        "config/celery.py",
+        "config/management/commands/up.py",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "value"),
+    [
+        ("integer", "many"),
+        ("integer", "-1"),
+        ("seconds", "0"),
+        ("seconds", "inf"),
+        ("seconds", "soon"),
+        ("flag", "perhaps"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_refused_by_name(method: str, value: str) -> None:
+    environment = Environment({"LIMIT": value})
+
+    with pytest.raises(EnvironmentValueError, match="LIMIT must be"):
+        getattr(environment, method)("LIMIT", 1, "A limit.")
+
+
+def test_values_are_typed_and_an_empty_variable_means_the_default() -> None:
+    environment = Environment({"COUNT": " 3 ", "WAIT": "0.5", "ON": "yes", "HOSTS": "a, b,,c", "EMPTY": "  "})
+
+    assert environment.integer("COUNT", 1, "") == 3
+    assert environment.seconds("WAIT", 1.0, "") == 0.5
+    assert environment.flag("ON", False, "") is True
+    assert environment.words("HOSTS", [], "") == ["a", "b", "c"]
+    assert environment.text("EMPTY", "default", "") == "default"
+    assert environment.path("ABSENT", Path("/default"), "") == Path("/default")
+    assert [variable.name for variable in environment.table] == ["COUNT", "WAIT", "ON", "HOSTS", "EMPTY", "ABSENT"]
+
+
+def test_a_database_url_is_either_sqlite_or_postgresql(tmp_path: Path) -> None:
+    assert database("", tmp_path)["NAME"] == str(tmp_path / "expertswarm.sqlite3")
+    assert database("sqlite:////srv/swarm.sqlite3", tmp_path)["NAME"] == "/srv/swarm.sqlite3"
+    entry = database("postgresql://bob:p%40ss@db.example:5433/swarm", tmp_path)
+    assert (entry["USER"], entry["PASSWORD"], entry["HOST"], entry["PORT"], entry["NAME"]) == (
+        "bob",
+        "p@ss",
+        "db.example",
+        "5433",
+        "swarm",
+    )
+    with pytest.raises(EnvironmentValueError, match="mysql"):
+        database("mysql://bob@db.example/swarm", tmp_path)
