@@ -59,6 +59,12 @@ class FileUnreadable(GGUFError):
     code = "file_unreadable"
 
 
+class FileUnwritable(GGUFError):
+    """A slice cannot be written where it was asked for."""
+
+    code = "file_unwritable"
+
+
 class NotASlice(GGUFError):
     """A GGUF that is not an expert slice, or a slice that contradicts itself."""
 

@@ -130,7 +130,10 @@ def open_index(path: Path) -> ModelIndex:
     if not isinstance(architecture, str):
         raise NotGGUF(f"{path}: general.architecture is missing, so this is not a model")
     nextn = _number(path, first, f"{architecture}.nextn_predict_layers", 0)
-    trunk_layers = _number(path, first, f"{architecture}.block_count") - nextn
+    block_count = _number(path, first, f"{architecture}.block_count")
+    if nextn > block_count:
+        raise NotGGUF(f"{path}: {nextn} nextn_predict_layers in a block_count of {block_count}")
+    trunk_layers = block_count - nextn
     layers = _collect_layers(parts, trunk_layers)
     if not layers:
         raise DenseModel(f"{path}: {architecture} without routed experts (a dense model), so there is nothing to share")

@@ -9,12 +9,13 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from inference.errors import BadManifest, FileUnreadable, RangeOutside, Truncated
+from inference.errors import BadManifest, FileUnreadable, FileUnwritable, RangeOutside, Truncated
 from inference.gguf_header import DEFAULT_ALIGNMENT, align, encode_header, open_regular
 from inference.gguf_index import ModelIndex
 from inference.slice_file import FORMAT_VERSION, SliceFile
@@ -23,7 +24,7 @@ __all__ = ["SliceFile", "SliceManifest", "SlicePlan", "plan_slice", "slice_manif
 
 PIECE_BYTES = 2 << 20
 HEX_DIGEST = re.compile("[0-9a-f]{64}")
-Progress = Callable[[int], None]
+Progress = Callable[[int], object]
 
 
 class Segment(NamedTuple):
@@ -113,10 +114,11 @@ def plan_slice(index: ModelIndex, layer: int, first: int, last: int) -> SlicePla
 
 
 def _metadata(index: ModelIndex, layer: int, first: int, last: int) -> dict[str, int | str]:
+    """Only what the fingerprint stands for, so that equal builds give equal slices whatever their files are called."""
     return {
         "general.architecture": index.architecture,
         "general.type": "expert-slice",
-        "general.name": f"{index.name} layer {layer} experts {first}:{last}",
+        "general.name": f"experts {first}:{last} of layer {layer}",
         "expertswarm.format": FORMAT_VERSION,
         "expertswarm.build": index.fingerprint,
         "expertswarm.layer": layer,
@@ -152,7 +154,7 @@ class SliceManifest:
             numbers = {key: body[key] for key in ("layer", "first", "last", "size", "piece_bytes")}
             manifest = cls(build=body["build"], sha256=body["sha256"], pieces=tuple(body["pieces"]), **numbers)
             manifest._check()
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadManifest(f"the server's slice manifest cannot be used: {error!r}") from error
         return manifest
 
@@ -182,22 +184,31 @@ def slice_manifest(plan: SlicePlan, piece_bytes: int = PIECE_BYTES) -> SliceMani
     )
 
 
-def write_slice(plan: SlicePlan, path: Path, progress: Progress | None = None) -> None:
-    """Write the slice to `path` all at once (a temporary neighbour is renamed over it); `progress` gets byte counts.
+def write_slice(plan: SlicePlan, path: Path, progress: Progress | None = None) -> str:
+    """Write the slice to `path` all at once (a temporary neighbour is renamed over it); returns its SHA-256 in hex.
 
-    Raises FileUnreadable where the source cannot be read or the target not be written, Truncated as `read` does.
+    `progress` gets the byte count of every piece. Raises FileUnwritable for the target, and what `read` raises.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if any(_same_file(path, segment.file) for segment in plan.segments):
+        raise FileUnwritable(f"{path}: is a file of the model itself; choose another name for the slice")
+    digest = hashlib.sha256()
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb") as file:
             for piece in plan.chunks(PIECE_BYTES):
                 file.write(piece)
+                digest.update(piece)
                 if progress is not None:
                     progress(len(piece))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise FileUnreadable(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise FileUnwritable(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+    return digest.hexdigest()
+
+
+def _same_file(path: Path, source: Path) -> bool:
+    return path.exists() and path.samefile(source)

@@ -3,6 +3,7 @@
 A recipe is metadata plus tensors whose data are made only when they are written, so a file may exceed the memory.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ RECIPE_KEY = "expertswarm.recipe"
 # Raise it when the same recipe begins to write other bytes: files in callers' caches are then made again.
 RECIPE_VERSION = 1
 Kind = gguf.GGUFValueType
+# The writer announces every file at INFO.
+logging.getLogger("gguf.gguf_writer").setLevel(logging.WARNING)
 Quant = gguf.GGMLQuantizationType
 
 

@@ -1,0 +1,74 @@
+"""`manage.py inspect` and `manage.py slice`, run as their users run them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inference.gguf_index import open_index
+from inference.slices import SliceFile
+from inference.synthetic import split
+from tests.model_files import DEMO_MODEL, tiny_moe
+
+MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
+
+
+def manage(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, MANAGE, *map(str, words)], capture_output=True, text=True, timeout=60)
+
+
+def fails(done: subprocess.CompletedProcess[str], code: str) -> None:
+    """One clear line with the code, exit status 2, nothing on standard output."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"CommandError: {code}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_inspect_prints_a_table_or_json() -> None:
+    table = manage("inspect", DEMO_MODEL)
+    report = json.loads(manage("inspect", DEMO_MODEL, "--json").stdout)
+
+    assert table.returncode == 0
+    assert "28.3 MB (89.2% of the weights)" in table.stdout
+    assert report["fingerprint"] in table.stdout
+    assert len(report["layers"]) == 8
+
+
+def test_slice_writes_a_slice_and_says_its_digest(tmp_path: Path) -> None:
+    target = tmp_path / "slice.gguf"
+
+    done = manage("slice", DEMO_MODEL, "--layer", "3", "--experts", "5:12", "-o", target)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sha256" in done.stdout
+    assert SliceFile.open(target).build == open_index(DEMO_MODEL).fingerprint
+
+
+@pytest.mark.parametrize("command", ["inspect", "slice"])
+def test_each_bad_model_gets_one_clear_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "text.gguf").write_text("hello, world")
+    (tmp_path / "cut.gguf").write_bytes(DEMO_MODEL.read_bytes()[:100_000])
+    parts = split(tiny_moe(tmp_path / "model.gguf"), tmp_path, 2)
+    parts[1].unlink()
+    more = [] if command == "inspect" else ["--layer", "0", "--experts", "0:1", "-o", tmp_path / "out.gguf"]
+
+    fails(manage(command, tmp_path / "text.gguf", *more), "not_gguf")
+    fails(manage(command, tmp_path / "cut.gguf", *more), "truncated")
+    fails(manage(command, parts[0], *more), "missing_part")
+    fails(manage(command, tiny_moe(tmp_path / "dense.gguf", dense=3), *more), "dense_model")
+    fails(manage(command, tmp_path / "absent.gguf", *more), "file_unreadable")
+
+
+def test_slice_refuses_ranges_outside_and_words_that_are_none(tmp_path: Path) -> None:
+    target = tmp_path / "out.gguf"
+
+    fails(manage("slice", DEMO_MODEL, "--layer", "8", "--experts", "0:1", "-o", target), "range_outside")
+    fails(manage("slice", DEMO_MODEL, "--layer", "0", "--experts", "0:33", "-o", target), "range_outside")
+    done = manage("slice", DEMO_MODEL, "--layer", "0", "--experts", "1-2", "-o", target)
+
+    assert done.returncode == 2
+    assert "'1-2' is not A:B" in done.stderr
+    assert not target.exists()
