@@ -118,6 +118,22 @@ class NoWork(MarketError):
     status = 409
 
 
+class NoBuilds(NoWork):
+    code = "no_builds"
+
+
+class TypesUnsupported(NoWork):
+    """Every layer on offer has a ggml type that the device cannot compute."""
+
+    code = "types_unsupported"
+
+
+class FullyCovered(NoWork):
+    """Every expert has as many replicas as the policy allows, or is held by this very device."""
+
+    code = "fully_covered"
+
+
 class UnknownClaim(MarketError):
     code = "unknown_claim"
     status = 404

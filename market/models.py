@@ -157,6 +157,7 @@ class Claim(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["node_id", "state"], name="market_claim_of_node"),
             models.Index(fields=["state", "build"], name="market_claim_open"),
+            models.Index(fields=["hour"], name="market_claim_hour"),
         ]
 
     def __str__(self) -> str:

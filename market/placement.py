@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from market.builds import BuildDescription
 from market.coverage import Replicas
+from market.errors import BudgetTooSmall, FullyCovered, MarketError, TypesUnsupported
 from market.policy import Policy
 from market.pricing import hourly_prices, rate_per_teraflop
 
@@ -122,6 +123,20 @@ def rank_runs(market: BuildMarket, budget_bytes: int) -> list[Run]:
             found.setdefault(run.layer, (number, run))
     ranked = sorted(found.values(), key=lambda item: (item[0], -_per_byte(item[1]), item[1].layer))
     return [run for _, run in ranked]
+
+
+def why_no_runs(market: BuildMarket, budget_bytes: int) -> MarketError:
+    """The reason that nothing fits, as the error that says it: BudgetTooSmall, TypesUnsupported or FullyCovered."""
+    smallest = market.smallest_expert_bytes()
+    if smallest is None:
+        return TypesUnsupported("this device computes none of the ggml types on offer")
+    wanted = market.open().any(axis=1)
+    if not wanted.any():
+        return FullyCovered("every expert has enough replicas at the moment; ask again later")
+    minimum = int(np.array(market.build.expert_bytes)[wanted].min())
+    return BudgetTooSmall(
+        f"{budget_bytes} bytes hold no expert; the smallest wanted one needs {minimum} bytes", minimum
+    )
 
 
 def _per_byte(run: Run) -> float:

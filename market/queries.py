@@ -123,6 +123,11 @@ def open_claims(build: str) -> list[ClaimView]:
     return _views(Claim.objects.filter(build=build, state__in=r.OPEN_STATES).order_by("claim_id"))
 
 
+def all_open_claims() -> list[ClaimView]:
+    """Open claims of every build, oldest first."""
+    return _views(Claim.objects.filter(state__in=r.OPEN_STATES).order_by("claim_id"))
+
+
 def has_claimed(node_id: str, build: str, layer: int, first: int, last: int) -> bool:
     """Whether the node has an open claim of exactly this range: what the slice downloads ask."""
     return Claim.objects.filter(
@@ -255,6 +260,12 @@ def policy() -> Policy:
 def reserved_microcredits_per_hour() -> int:
     """The sum of all open claims' caps."""
     return Layer.objects.aggregate(total=Sum("reserved_microcredits_per_hour"))["total"] or 0
+
+
+def earned_by_ended_claims(hour: datetime) -> int:
+    """What claims that have ended earned in this clock hour: it was spent of the hour's budget all the same."""
+    ended = Claim.objects.filter(hour=hour, ended_at__isnull=False)
+    return ended.aggregate(total=Sum("hour_microcredits"))["total"] or 0
 
 
 def build_market(build: str, node_id: str | None, types: frozenset[str] | None = None) -> BuildMarket:

@@ -1,5 +1,3 @@
-# ruff: noqa: RUF012 - as makemigrations writes it
-
 from django.db import migrations, models
 
 
@@ -96,6 +94,7 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["node_id", "state"], name="market_claim_of_node"),
                     models.Index(fields=["state", "build"], name="market_claim_open"),
+                    models.Index(fields=["hour"], name="market_claim_hour"),
                 ],
             },
         ),
