@@ -31,8 +31,8 @@ class NotAcknowledged(InferenceError):
 
 
 class Bookkeeper:
-    """take_report: empties the dispatcher's counts; send_credit: pays one window, raises NotAcknowledged when the market
-    cannot take it now; send_demand: (layers, experts) activations in [started, ended)."""
+    """take_report: empties the dispatcher's counts; send_credit: pays one window, raises NotAcknowledged when the
+    market cannot take it now; send_demand: (layers, experts) activations in [started, ended)."""
 
     def __init__(
         self,

@@ -258,7 +258,7 @@ class Dispatcher:
             fence=group.replica.fence,
             claim_id=group.replica.claim_id,
             row_dtype=int(row_type),
-            rows=np.ascontiguousarray(encoded[rows]),
+            rows=encoded[rows],
             pairs=np.stack([row_of_pair, experts], axis=1).astype(np.uint16),
         )
 

@@ -1,0 +1,205 @@
+"""The dispatcher: bit-identical logits for every placement and every fault, and counts that add up."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inference.backend import ExpertCall, SwarmBackend
+from inference.dispatch import Dispatcher, DispatchPolicy
+from inference.llama import Context
+from inference.replica_table import Replica, ReplicaTable
+from inference.rows import RowType
+from inference.work_report import RowPlace
+from relay.work import Dispatch, Failed, Outcome, Result
+from tests.inference.decode import decode_steps, plain_logits, settings_for
+from tests.inference.loopback import Loopback, LoopbackWorker
+from tests.inference.models import DEMO_MODEL, demo_model
+
+EVERYTHING = [(layer, 0, 32) for layer in range(8)]
+SEQUENCES, STEPS = 9, 6
+PAIRS = SEQUENCES * STEPS * 8 * 4
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    return plain_logits(DEMO_MODEL, tmp_path_factory.mktemp("plain") / "plain.npy", sequences=SEQUENCES, steps=STEPS)
+
+
+class Swarm:
+    """A dispatcher over loopback workers, run through llama.cpp."""
+
+    def __init__(self, transport: Loopback, policy: DispatchPolicy) -> None:
+        self.transport = transport
+        self.dispatcher = Dispatcher(transport, layers=8, experts_per_layer=32, policy=policy)
+        self.use([replica for worker in transport.workers.values() for replica in worker.replicas])
+
+    def use(self, replicas: list[Replica]) -> None:
+        self.dispatcher.set_replicas(ReplicaTable(replicas, experts_per_layer=32))
+
+    def logits(self, steps: int = STEPS) -> np.ndarray:
+        backend = SwarmBackend.install(self.dispatcher)
+        try:
+            with backend.lane(0, 1):
+                context = Context(demo_model(), settings_for(SEQUENCES, 1))
+            with context:
+                return decode_steps(demo_model(), context, SEQUENCES, steps)
+        finally:
+            backend.handler = ExpertCall.compute_all
+
+
+Build = Callable[..., Swarm]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    with ExitStack() as stack:
+
+        def make(*holdings: list[tuple[int, int, int]], **policy: object) -> Swarm:
+            workers = [
+                LoopbackWorker(DEMO_MODEL, tmp_path, session, ranges) for session, ranges in enumerate(holdings, 1)
+            ]
+            transport = Loopback(workers)
+            stack.callback(transport.close)
+            return Swarm(transport, DispatchPolicy(**policy))  # type: ignore[arg-type]
+
+        yield make
+
+
+@pytest.mark.parametrize("row_type", [RowType.F32, RowType.Q8])
+def test_all_experts_elsewhere_give_the_same_bits(build: Build, plain: np.ndarray, row_type: RowType) -> None:
+    swarm = build(EVERYTHING, row_type=row_type, deadline_seconds=60.0)
+
+    logits = swarm.logits()
+
+    assert np.array_equal(logits, plain)
+    report = swarm.dispatcher.take_report()
+    assert report.places == {RowPlace.REMOTE: PAIRS}
+    assert sum(report.used_rows.values()) == PAIRS
+    assert int(report.demand.sum()) == PAIRS
+    assert swarm.dispatcher.take_report().places == {}
+
+
+def test_uncovered_experts_are_computed_here(build: Build, plain: np.ndarray) -> None:
+    swarm = build([(layer, 5, 20) for layer in range(0, 8, 2)], deadline_seconds=60.0)
+
+    logits = swarm.logits()
+
+    report = swarm.dispatcher.take_report()
+    assert np.array_equal(logits, plain)
+    assert report.places[RowPlace.REMOTE] > 0
+    assert report.places[RowPlace.REMOTE] + report.places[RowPlace.UNCOVERED] == PAIRS
+    covered = int(report.demand[0:8:2, 5:20].sum())
+    assert report.places[RowPlace.REMOTE] == covered
+
+
+def test_all_rows_of_an_expert_go_to_one_of_its_replicas(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING, EVERYTHING, deadline_seconds=60.0)
+
+    logits = swarm.logits()
+
+    assert np.array_equal(logits, plain)
+    first, second = (worker.requests for worker in swarm.transport.workers.values())
+    assert first
+    assert second
+    assert sum(len(request.pairs) for request in (*first, *second)) == PAIRS
+
+
+def test_a_row_is_sent_once_per_owner(build: Build) -> None:
+    swarm = build(EVERYTHING, deadline_seconds=60.0)
+
+    swarm.logits(steps=1)
+
+    for request in swarm.transport.workers[1].requests:
+        assert len(request.rows) == SEQUENCES
+        assert len(request.pairs) == SEQUENCES * 4
+
+
+def failing(code: str) -> Callable[[Dispatch, Outcome], Outcome]:
+    return lambda dispatch, outcome: Failed(code, "no")
+
+
+def not_finite(dispatch: Dispatch, outcome: Outcome) -> Outcome:
+    assert isinstance(outcome, Result)
+    values = outcome.values.copy()
+    values[0, 0] = np.nan
+    return Result(values)
+
+
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        (failing("stale_fence"), RowPlace.FAILED),
+        (not_finite, RowPlace.NOT_FINITE),
+        (lambda dispatch, outcome: None, RowPlace.LATE),
+    ],
+)
+def test_a_faulty_owner_changes_no_bit_and_earns_nothing(
+    build: Build, plain: np.ndarray, fault: Callable[[Dispatch, Outcome], Outcome | None], place: RowPlace
+) -> None:
+    swarm = build([(layer, 0, 16) for layer in range(8)], [(layer, 16, 32) for layer in range(8)], deadline_seconds=0.5)
+    swarm.transport.workers[2].fault = fault
+
+    logits = swarm.logits()
+
+    report = swarm.dispatcher.take_report()
+    assert np.array_equal(logits, plain)
+    assert report.places[place] > 0
+    assert {key.node_id for key in report.used_rows} == {"node1"}
+    assert sum(report.places.values()) == PAIRS
+    # After its first failure the owner is left alone for a while.
+    assert report.places[RowPlace.PAUSED] > 0
+
+
+def test_a_worker_that_vanishes_in_the_middle_changes_no_bit(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING, deadline_seconds=60.0)
+    worker = swarm.transport.workers[1]
+
+    def vanish(dispatch: Dispatch, outcome: Outcome) -> Outcome:
+        if len(worker.requests) < 20:
+            return outcome
+        swarm.use([])
+        return Failed("session_left", "gone")
+
+    worker.fault = vanish
+
+    assert np.array_equal(swarm.logits(), plain)
+
+
+def test_long_steps_and_answers_over_the_cap_stay_here(build: Build, plain: np.ndarray) -> None:
+    long_steps = build(EVERYTHING, tokens_limit=SEQUENCES - 1)
+    heavy = build(EVERYTHING, owner_bytes_limit=1024, deadline_seconds=60.0)
+
+    assert np.array_equal(long_steps.logits(), plain)
+    assert np.array_equal(heavy.logits(), plain)
+
+    assert long_steps.dispatcher.take_report().places == {RowPlace.PREFILL: PAIRS}
+    assert heavy.dispatcher.take_report().places == {RowPlace.OVER_CAP: PAIRS}
+
+
+def test_owners_of_another_kernel_class_are_not_used_when_the_policy_names_one(build: Build) -> None:
+    swarm = build(EVERYTHING, kernel_class="wasm")
+
+    swarm.logits(steps=1)
+
+    assert swarm.transport.workers[1].requests == []
+
+
+def test_it_prefers_the_faster_of_two_replicas(build: Build) -> None:
+    swarm = build(EVERYTHING, EVERYTHING, deadline_seconds=60.0)
+    import time
+
+    def slow(dispatch: Dispatch, outcome: Outcome) -> Outcome:
+        time.sleep(0.01)
+        return outcome
+
+    swarm.transport.workers[2].fault = slow
+    swarm.logits()
+
+    times = swarm.dispatcher.owner_times()
+
+    fast, late = (sum(len(r.pairs) for r in worker.requests) for worker in swarm.transport.workers.values())
+    assert times["node1"][0] < times["node2"][0]
+    assert fast > 1.5 * late
