@@ -19,25 +19,21 @@ BACKBONE_QUEUE = "backbone"
 UPKEEP_QUEUE = "upkeep"
 QUEUES = (BACKBONE_QUEUE, UPKEEP_QUEUE)
 CANARY_SECONDS = 10.0
+RESCUE_SECONDS = 5.0
+
+
+def entry(task: str, seconds: float, queue: str, *arguments: object) -> dict[str, Any]:
+    """A line of the beat schedule. Its messages expire soon: a worker that was stopped wakes to no backlog."""
+    options = {"queue": queue, "expires": 2 * seconds}
+    return {"task": task, "schedule": seconds, "args": arguments, "options": options}
 
 
 def timetable() -> dict[str, dict[str, Any]]:
-    """The beat schedule. Each message expires before the next but two is due: a stopped worker wakes to no backlog."""
+    """Everything that happens by the clock: see the table of timers in docs/deploy.md."""
     return {
-        "market-upkeep": {
-            "task": "market.upkeep",
-            "schedule": settings.UPKEEP_SECONDS,
-            "options": {"queue": UPKEEP_QUEUE, "expires": settings.UPKEEP_SECONDS * 2},
-        },
-        **{
-            f"canary-{queue}": {
-                "task": "config.canary",
-                "schedule": CANARY_SECONDS,
-                "args": (queue,),
-                "options": {"queue": queue, "expires": CANARY_SECONDS * 2},
-            }
-            for queue in QUEUES
-        },
+        "market-upkeep": entry("market.upkeep", settings.UPKEEP_SECONDS, UPKEEP_QUEUE),
+        "inference-rescue": entry("inference.rescue", RESCUE_SECONDS, UPKEEP_QUEUE),
+        **{f"canary-{queue}": entry("config.canary", CANARY_SECONDS, queue, queue) for queue in QUEUES},
     }
 
 

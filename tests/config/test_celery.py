@@ -7,14 +7,22 @@ from django.core.cache import cache
 from pytest_django import Settings
 
 from config import tasks
-from config.celery import CANARY_SECONDS, QUEUES, app, refuse_without_redis, timetable
+from config.celery import QUEUES, app, refuse_without_redis, timetable
 
 
-def test_every_queue_gets_a_canary_that_expires_before_the_third_one() -> None:
-    entries = {name: entry for name, entry in timetable().items() if name.startswith("canary")}
+def test_every_queue_gets_a_canary() -> None:
+    entries = [entry for name, entry in timetable().items() if name.startswith("canary")]
 
-    assert {entry["options"]["queue"] for entry in entries.values()} == set(QUEUES)
-    assert all(entry["options"]["expires"] < 3 * CANARY_SECONDS for entry in entries.values())
+    assert [(entry["args"], entry["options"]["queue"]) for entry in entries] == [((queue,), queue) for queue in QUEUES]
+
+
+def test_what_beat_sends_is_a_known_task_and_expires_before_the_third_one() -> None:
+    app.loader.import_default_modules()
+
+    for entry in timetable().values():
+        assert entry["task"] in app.tasks
+        assert entry["options"]["queue"] in QUEUES
+        assert entry["options"]["expires"] < 3 * entry["schedule"]
 
 
 def test_generations_go_to_the_backbone_and_everything_else_to_upkeep() -> None:
