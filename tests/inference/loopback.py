@@ -41,7 +41,7 @@ class LoopbackWorker:
 
     def answer(self, dispatch: Dispatch) -> Outcome | None:
         self.requests.append(dispatch)
-        rows = np.ascontiguousarray(dispatch.rows[dispatch.pairs[:, 0]])
+        rows = dispatch.rows[dispatch.pairs[:, 0]]
         values = self._kernels[dispatch.claim_id].compute(rows, dispatch.pairs[:, 1].astype(np.int32))
         return self.fault(dispatch, Result(values))
 
