@@ -1,5 +1,6 @@
 """Plain builders for the relay's tests: Alice runs the backbone, Bob hosts experts."""
 
+from relay.admission import Claim, Node, Standing
 from relay.records import Json, Replica
 
 BUILD = "0123456789abcdef" * 2
@@ -16,6 +17,42 @@ def replica_json(**fields: object) -> Json:
     return {**data, **fields}
 
 
+def claim(claim_id: int = 7, **fields: object) -> Claim:
+    held = {**replica(claim_id).to_json(), "build": BUILD, "state": "live", **fields}
+    return Claim(**held)
+
+
 def hello_json(**fields: object) -> Json:
     hello = {"protocol": 1, "token": "bob-token", "build": BUILD, "kernel_class": "numpy", "capabilities": {}}
     return {**hello, "name": "Bob", "replicas": [replica_json()], **fields}
+
+
+class FakeMarket:
+    """An Authenticator whose answers a test sets: Alice's credential, Bob's and Carol's nodes, Mallory suspended."""
+
+    def __init__(self) -> None:
+        self.backbone_token = "alice-token"
+        self.standings = {
+            "bob-token": Standing(Node("bob", "Bob", suspended=False), [claim()]),
+            "carol-token": Standing(Node("carol", "Carol", suspended=False), [claim(claim_id=8)]),
+            "mallory-token": Standing(Node("mallory", "Mallory", suspended=True)),
+        }
+        self.builds = {BUILD}
+        self.seen: list[str] = []
+        self.questions = 0
+        self.is_down = False
+
+    def is_backbone(self, token: str) -> bool:
+        return token == self.backbone_token
+
+    async def standing(self, token: str) -> Standing | None:
+        self.questions += 1
+        if self.is_down:
+            raise OSError("the database cannot be reached")
+        return self.standings.get(token)
+
+    async def knows_build(self, build: str) -> bool:
+        return build in self.builds
+
+    async def mark_seen(self, node_id: str) -> None:
+        self.seen.append(node_id)

@@ -1,0 +1,77 @@
+"""The relay's questions to the market: the only module of the relay that imports it.
+
+Each look-up is one hop to a database thread; the event loop never waits for the database.
+"""
+
+import hmac
+from datetime import UTC, datetime
+
+from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
+from django.conf import settings
+
+from market import presence, queries
+from market.errors import UnknownBuild
+from relay.admission import Claim, Node, Standing
+
+BACKBONE_TOKEN_FILE = "backbone.token"
+
+
+def backbone_token() -> str:
+    """The credential of role B: the setting, else the file in VAR_DIR; empty when there is none (nobody may be one).
+
+    Read for every check, so that a changed file takes effect within one re-check.
+    """
+    if settings.BACKBONE_TOKEN:
+        return str(settings.BACKBONE_TOKEN)
+    try:
+        return str((settings.VAR_DIR / BACKBONE_TOKEN_FILE).read_text(encoding="utf-8").strip())
+    except FileNotFoundError:
+        return ""
+
+
+def _standing(token: str) -> Standing | None:
+    node = queries.authenticate(token)
+    if node is None:
+        return None
+    claims = [
+        Claim(
+            claim_id=claim.claim_id,
+            build=claim.build,
+            layer=claim.layer,
+            first=claim.first,
+            last=claim.last,
+            fence=claim.fence,
+            state=claim.state,
+            sha256=claim.sha256,
+        )
+        for claim in queries.node_claims(node.node_id)
+    ]
+    return Standing(Node(node.node_id, node.name, node.suspended), claims)
+
+
+def _knows_build(build: str) -> bool:
+    try:
+        queries.build(build)
+    except UnknownBuild:
+        return False
+    return True
+
+
+class MarketAuthenticator:
+    """`relay.admission.Authenticator` over the market's queries."""
+
+    def is_backbone(self, token: str) -> bool:
+        expected = backbone_token()
+        return bool(expected) and hmac.compare_digest(token.encode(), expected.encode())
+
+    async def standing(self, token: str) -> Standing | None:
+        standing: Standing | None = await database_sync_to_async(_standing)(token)
+        return standing
+
+    async def knows_build(self, build: str) -> bool:
+        known: bool = await database_sync_to_async(_knows_build)(build)
+        return known
+
+    async def mark_seen(self, node_id: str) -> None:
+        await sync_to_async(presence.mark_seen)(node_id, datetime.now(UTC))

@@ -1,0 +1,116 @@
+"""What waits for one client to read it: a queue of frames, bounded in bytes, that knows what was really read.
+
+An ASGI server may take any amount off our hands without the client having read it (Daphne has no backpressure), so
+what was sent counts until it is acknowledged: after every PROBE_BYTES the queue adds a PING, and the PONG to it proves
+that everything before it has arrived. Counted frames are bounded by credit; the limits here catch what credit does not
+(a client that asks for PONGs and reads none) and are the belt to those braces.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from relay.frames import MESSAGE_TARGET_BYTES, Frame, encode_frame
+from relay.messages import ping_frame
+
+PROBE_BYTES = 256 * 1024
+PROBE_CONTROL_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes that one client may leave unread: of control frames, which no credit bounds, and of all frames."""
+
+    control_bytes: int
+    total_bytes: int
+
+
+WORKER_LIMITS = Limits(control_bytes=256 * 1024, total_bytes=32 * 1024 * 1024)
+# Few, trusted, and told of every session that joins.
+BACKBONE_LIMITS = Limits(control_bytes=64 * 1024 * 1024, total_bytes=256 * 1024 * 1024)
+
+
+@dataclass
+class _Amount:
+    """Bytes of all frames, and of those without credit, since the connection opened."""
+
+    total: int = 0
+    control: int = 0
+
+
+def _new_token() -> bytes:
+    return os.urandom(8)
+
+
+class Outbound:
+    """`push` in, `take` out, `acknowledge` for every PONG."""
+
+    def __init__(self, limits: Limits, new_token: Callable[[], bytes] = _new_token) -> None:
+        self.limits = limits
+        self._new_token = new_token
+        self._queue: deque[bytes] = deque()
+        self._pushed = _Amount()
+        self._probed = _Amount()
+        self._read = _Amount()
+        # Random tokens: a client that could guess them could claim to have read what it never did.
+        self._probes: deque[tuple[bytes, int, int]] = deque()
+
+    @property
+    def unread_bytes(self) -> int:
+        return self._pushed.total - self._read.total
+
+    @property
+    def is_within_limits(self) -> bool:
+        control = self._pushed.control - self._read.control
+        return control <= self.limits.control_bytes and self.unread_bytes <= self.limits.total_bytes
+
+    def push(self, frame: Frame, *, counted: bool = False) -> bool:
+        """Queues a frame, with a probe behind it when one is due; False when the client now leaves too much unread.
+
+        `counted`: credit already bounds this frame.
+        """
+        self._append(frame, counted)
+        total, control = self._pushed.total - self._probed.total, self._pushed.control - self._probed.control
+        if total >= PROBE_BYTES or control >= PROBE_CONTROL_BYTES:
+            self.probe()
+        return self.is_within_limits
+
+    def probe(self) -> None:
+        """Queues a PING whose PONG acknowledges everything up to here."""
+        token = self._new_token()
+        self._append(ping_frame(token), counted=False)
+        self._probed = _Amount(self._pushed.total, self._pushed.control)
+        self._probes.append((token, self._pushed.total, self._pushed.control))
+
+    def _append(self, frame: Frame, counted: bool) -> None:
+        # Encoded at once, a copy: a view would keep alive the whole message in which the frame came.
+        encoded = encode_frame(frame)
+        self._queue.append(encoded)
+        self._pushed.total += len(encoded)
+        self._pushed.control += 0 if counted else len(encoded)
+
+    def acknowledge(self, token: bytes) -> None:
+        """A PONG came. Unknown tokens and those of earlier probes that were skipped are no harm and say nothing."""
+        if all(token != known for known, _, _ in self._probes):
+            return
+        while True:
+            known, total, control = self._probes.popleft()
+            if known == token:
+                self._read = _Amount(total, control)
+                return
+
+    def take(self) -> bytes | None:
+        """The next message: as many waiting frames as fit the target size, at least one; None when nothing waits."""
+        if not self._queue:
+            return None
+        parts = [self._queue.popleft()]
+        size = len(parts[0])
+        while self._queue and size + len(self._queue[0]) <= MESSAGE_TARGET_BYTES:
+            parts.append(self._queue.popleft())
+            size += len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def clear(self) -> None:
+        """Drops whatever was not yet sent."""
+        self._queue.clear()

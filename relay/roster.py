@@ -1,0 +1,245 @@
+"""The routing table of one relay process: who is connected, who may send how much to whom, which frame goes where.
+
+No I/O, no locks: one event loop owns it and every call returns at once. Frames are handed to a `Link` (the connection's
+bounded queue). Faults of the sender raise ProtocolViolation; whatever goes wrong at the receiver is the receiver's.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from relay.codes import CloseCode, ErrorCode, RejectCode
+from relay.credit import SendWindow, cost
+from relay.errors import CreditExceeded, ProtocolViolation
+from relay.frames import FLAG_MORE, FLAG_RELAY, Frame, FrameType
+from relay.messages import cancel_frame, credit_frame, error_frame, read_credit, read_lease, roster_frames
+from relay.records import Json, Replica, RosterSession
+
+# Requests of one backbone whose later chunks are still to come.
+MAX_OPEN_REQUESTS = 1024
+
+
+class Link(Protocol):
+    """One connection, as the table sees it. Neither call may raise or wait."""
+
+    def push(self, frame: Frame, *, counted: bool = False) -> None: ...
+
+    def end(self, code: CloseCode, message: str, reject: RejectCode | None = None) -> None: ...
+
+
+@dataclass
+class Pair:
+    """What one backbone and one worker may still send each other."""
+
+    to_worker: SendWindow = field(default_factory=SendWindow)
+    to_backbone: SendWindow = field(default_factory=SendWindow)
+
+
+@dataclass
+class Worker:
+    """One worker session. `replicas`: what it holds and the market has leased to it, with the market's state."""
+
+    session: int
+    node_id: str
+    name: str
+    build: str
+    kernel_class: str
+    capabilities: Json
+    link: Link
+    replicas: tuple[Replica, ...] = ()
+    draining: bool = False
+    pairs: dict[int, Pair] = field(default_factory=dict)
+
+    def holds(self, layer: int, claim_id: int) -> bool:
+        return any(replica.claim_id == claim_id and replica.layer == layer for replica in self.replicas)
+
+    def pair(self, stream: int) -> Pair:
+        return self.pairs.setdefault(stream, Pair())
+
+    def entry(self) -> RosterSession:
+        return RosterSession(self.session, self.node_id, self.kernel_class, self.name, self.capabilities, self.replicas)
+
+
+@dataclass
+class Backbone:
+    """One backbone connection; it sees the workers of its build. `open`: (session, request) that await chunks."""
+
+    stream: int
+    build: str
+    link: Link
+    open: set[tuple[int, int]] = field(default_factory=set)
+
+
+class Roster:
+    """All sessions and streams of one process. `counters` are read by whoever shows metrics."""
+
+    def __init__(self) -> None:
+        self.workers: dict[int, Worker] = {}
+        self.backbones: dict[int, Backbone] = {}
+        self.counters: Counter[str] = Counter()
+        self._by_node: dict[str, Worker] = {}
+        # A random start: numbers of an earlier boot, still in somebody's hands, name nobody now.
+        self._last_number = secrets.randbelow(1 << 31)
+
+    def new_number(self) -> int:
+        """A session or stream number, never 0, unique in this boot."""
+        self._last_number = self._last_number % ((1 << 32) - 1) + 1
+        return self._last_number
+
+    # --- who is here --------------------------------------------------------------------------------------------------
+
+    def join_worker(self, worker: Worker) -> None:
+        """A session opens; an older one of the same node ends, and its owner is told why."""
+        earlier = self._by_node.get(worker.node_id)
+        if earlier is not None:
+            self.counters["replaced"] += 1
+            self.leave_worker(earlier.session)
+            message = "another connection of this node took over; run one worker per node token"
+            earlier.link.end(CloseCode.REPLACED, message, RejectCode.REPLACED)
+        self.workers[worker.session] = self._by_node[worker.node_id] = worker
+        self._tell(worker.build, joined=[worker.entry()])
+
+    def join_backbone(self, backbone: Backbone) -> None:
+        self.backbones[backbone.stream] = backbone
+        seen = [worker.entry() for worker in self.workers.values() if self._is_shown(worker, backbone.build)]
+        for frame in roster_frames(True, seen):
+            backbone.link.push(frame)
+
+    def leave_worker(self, session: int) -> None:
+        """Does nothing for a session that has left already."""
+        worker = self.workers.pop(session, None)
+        if worker is None:
+            return
+        if self._by_node.get(worker.node_id) is worker:
+            del self._by_node[worker.node_id]
+        for backbone in self._backbones_of(worker.build):
+            backbone.open = {key for key in backbone.open if key[0] != session}
+        self._tell(worker.build, left=[session])
+
+    def leave_backbone(self, stream: int) -> None:
+        """Does nothing for a stream that has left already. Its workers drop what they still compute for it."""
+        backbone = self.backbones.pop(stream, None)
+        if backbone is None:
+            return
+        for worker in self.workers.values():
+            if worker.pairs.pop(stream, None) is not None:
+                worker.link.push(cancel_frame(0, session=worker.session, stream=stream))
+
+    def set_replicas(self, session: int, replicas: tuple[Replica, ...]) -> None:
+        """What a session may be asked for now; backbones hear of it when it changed."""
+        worker = self.workers.get(session)
+        if worker is None or worker.replicas == replicas:
+            return
+        worker.replicas = replicas
+        if not worker.draining:
+            self._tell(worker.build, joined=[worker.entry()])
+
+    def drain(self, session: int) -> None:
+        """The worker takes no new work; it stays until its answers are out."""
+        worker = self.workers.get(session)
+        if worker is not None and not worker.draining:
+            worker.draining = True
+            self.broadcast(session, Frame(FrameType.DRAIN))
+
+    def broadcast(self, session: int, frame: Frame) -> None:
+        """Sends a worker's frame, stamped, to every backbone of its build."""
+        worker = self.workers.get(session)
+        if worker is not None:
+            for backbone in self._backbones_of(worker.build):
+                backbone.link.push(frame._replace(session=session, stream=backbone.stream))
+
+    # --- frames -------------------------------------------------------------------------------------------------------
+
+    def to_worker(self, stream: int, frame: Frame) -> None:
+        """Routes DISPATCH, CHALLENGE or CANCEL. Raises ProtocolViolation when the backbone is at fault."""
+        backbone = self.backbones.get(stream)
+        if backbone is None:
+            return
+        worker = self.workers.get(frame.session)
+        if worker is None or worker.build != backbone.build:
+            self._refuse(backbone, frame, ErrorCode.NO_SESSION, "this session is not connected")
+        elif frame.type is FrameType.CANCEL:
+            backbone.open.discard((frame.session, frame.request))
+            worker.link.push(frame._replace(stream=stream))
+        elif self._may_pass(backbone, worker, frame):
+            if not worker.pair(stream).to_worker.take(cost(frame)):
+                raise CreditExceeded(f"more than session {frame.session} granted")
+            self._count("to_workers", frame)
+            worker.link.push(frame._replace(stream=stream), counted=True)
+
+    def to_backbone(self, session: int, frame: Frame) -> None:
+        """Routes RESULT or ERROR to the stream in its header. Raises ProtocolViolation when the worker is at fault."""
+        worker = self.workers.get(session)
+        if worker is None:
+            return
+        backbone = self.backbones.get(frame.stream)
+        if backbone is None or backbone.build != worker.build:
+            # A backbone that left a moment ago. Its streams cost no credit, and nothing is kept.
+            self.counters["dropped_no_stream"] += 1
+            return
+        if not worker.pair(frame.stream).to_backbone.take(cost(frame)):
+            raise CreditExceeded(f"more than the backbone of stream {frame.stream} granted")
+        self._count("to_backbones", frame)
+        backbone.link.push(frame._replace(session=session), counted=True)
+
+    def grant_by_worker(self, session: int, frame: Frame) -> None:
+        """A worker consumed what a backbone sent. Raises ProtocolViolation for a grant above the limit."""
+        worker, backbone = self.workers.get(session), self.backbones.get(frame.stream)
+        if worker is not None and backbone is not None and frame.stream in worker.pairs:
+            worker.pair(frame.stream).to_worker.grant(read_credit(frame))
+            backbone.link.push(frame._replace(session=session))
+
+    def grant_by_backbone(self, stream: int, frame: Frame) -> None:
+        """A backbone consumed what a worker sent. Raises ProtocolViolation for a grant above the limit."""
+        worker = self.workers.get(frame.session)
+        if stream in self.backbones and worker is not None and stream in worker.pairs:
+            worker.pair(stream).to_backbone.grant(read_credit(frame))
+            worker.link.push(frame._replace(stream=stream))
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _may_pass(self, backbone: Backbone, worker: Worker, frame: Frame) -> bool:
+        """Whether the worker has leased what the request names; later chunks follow their first."""
+        key = (frame.session, frame.request)
+        if frame.chunk:
+            allowed = key in backbone.open
+        else:
+            allowed = worker.holds(frame.layer, read_lease(frame).claim_id)
+            if not allowed:
+                self._refuse(backbone, frame, ErrorCode.NOT_LEASED, "the session holds no such claim in this layer")
+        if not allowed:
+            # The relay did not count these bytes, the backbone did.
+            backbone.link.push(credit_frame(cost(frame), session=frame.session))
+        if not allowed or not frame.flags & FLAG_MORE:
+            backbone.open.discard(key)
+        elif len(backbone.open) < MAX_OPEN_REQUESTS:
+            backbone.open.add(key)
+        else:
+            raise ProtocolViolation(f"more than {MAX_OPEN_REQUESTS} requests await chunks")
+        return allowed
+
+    def _refuse(self, backbone: Backbone, frame: Frame, code: ErrorCode, message: str) -> None:
+        """Answers a request in the worker's place; chunks after the first have been answered already."""
+        self.counters[f"refused_{code}"] += 1
+        if frame.type is not FrameType.CANCEL and not frame.chunk:
+            stamped = frame._replace(stream=backbone.stream)
+            backbone.link.push(error_frame(stamped, code, message, FLAG_RELAY))
+
+    def _is_shown(self, worker: Worker, build: str) -> bool:
+        return worker.build == build and not worker.draining
+
+    def _backbones_of(self, build: str) -> list[Backbone]:
+        return [backbone for backbone in self.backbones.values() if backbone.build == build]
+
+    def _tell(self, build: str, joined: Iterable[RosterSession] = (), left: Iterable[int] = ()) -> None:
+        backbones = self._backbones_of(build)
+        if backbones:
+            for frame in roster_frames(False, list(joined), list(left)):
+                for backbone in backbones:
+                    backbone.link.push(frame)
+
+    def _count(self, direction: str, frame: Frame) -> None:
+        self.counters[f"frames_{direction}"] += 1
+        self.counters[f"bytes_{direction}"] += cost(frame)

@@ -1,0 +1,267 @@
+"""relay/roster.py: routing, leases, credit and the roster that backbones see, without any socket."""
+
+import pytest
+
+from relay.codes import CloseCode, RejectCode
+from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES, cost
+from relay.errors import CreditExceeded, ProtocolViolation
+from relay.frames import FLAG_MORE, FLAG_RELAY, Frame, FrameType
+from relay.messages import LEASE, credit_frame, read_credit, read_refusal, read_roster
+from relay.records import RosterChange
+from relay.roster import MAX_OPEN_REQUESTS, Backbone, Roster, Worker
+from tests.relay.builders import BUILD, replica
+
+
+class FakeLink:
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.counted = 0
+        self.ended: tuple[CloseCode, RejectCode | None] | None = None
+
+    def push(self, frame: Frame, *, counted: bool = False) -> None:
+        self.frames.append(frame)
+        self.counted += counted
+
+    def end(self, code: CloseCode, message: str, reject: RejectCode | None = None) -> None:
+        assert message
+        self.ended = (code, reject)
+
+    def take(self, kind: FrameType) -> list[Frame]:
+        taken = [frame for frame in self.frames if frame.type is kind]
+        self.frames = [frame for frame in self.frames if frame.type is not kind]
+        return taken
+
+    def changes(self) -> list[RosterChange]:
+        return [read_roster(frame) for frame in self.take(FrameType.ROSTER)]
+
+
+class Swarm:
+    """A roster with backbones and workers that join on request."""
+
+    def __init__(self) -> None:
+        self.roster = Roster()
+
+    def backbone(self, build: str = BUILD) -> tuple[int, FakeLink]:
+        link, stream = FakeLink(), self.roster.new_number()
+        self.roster.join_backbone(Backbone(stream, build, link))
+        return stream, link
+
+    def worker(self, node_id: str = "bob", build: str = BUILD) -> tuple[int, FakeLink]:
+        link, session = FakeLink(), self.roster.new_number()
+        self.roster.join_worker(Worker(session, node_id, "Bob", build, "numpy", {}, link, (replica(),)))
+        return session, link
+
+
+@pytest.fixture
+def swarm() -> Swarm:
+    return Swarm()
+
+
+def dispatch(session: int, *, claim_id: int = 7, layer: int = 3, request: int = 1, size: int = 100) -> Frame:
+    body = LEASE.pack(1, claim_id) + bytes(size - LEASE.size)
+    return Frame(FrameType.DISPATCH, layer=layer, session=session, request=request, rows=1, pairs=1, body=body)
+
+
+def result(stream: int, size: int = 100) -> Frame:
+    return Frame(FrameType.RESULT, session=999, request=1, stream=stream, rows=1, pairs=1, body=bytes(size))
+
+
+def test_a_backbone_sees_who_is_here_then_who_joins_changes_and_leaves(swarm: Swarm) -> None:
+    first, _ = swarm.worker("bob")
+    _, link = swarm.backbone()
+    second, _ = swarm.worker("carol")
+    swarm.roster.set_replicas(second, ())
+    swarm.roster.set_replicas(second, ())
+    swarm.roster.leave_worker(first)
+    swarm.roster.leave_worker(first)
+
+    changes = link.changes()
+
+    assert [(change.full, [s.session for s in change.joined], change.left) for change in changes] == [
+        (True, [first], ()),
+        (False, [second], ()),
+        (False, [second], ()),
+        (False, [], (first,)),
+    ]
+    assert changes[0].joined[0].replicas == (replica(),)
+    assert changes[2].joined[0].replicas == ()
+
+
+def test_a_backbone_sees_only_workers_of_its_build(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker(build="other")
+    stream, link = swarm.backbone()
+
+    swarm.roster.to_worker(stream, dispatch(session))
+    swarm.roster.to_backbone(session, result(stream))
+
+    assert [change.joined for change in link.changes()] == [()]
+    assert read_refusal(link.frames[0]).code == "no_session"
+    assert worker_link.frames == []
+
+
+def test_it_routes_there_and_back_with_both_numbers_stamped(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+
+    swarm.roster.to_worker(stream, dispatch(session)._replace(stream=12345))
+    swarm.roster.to_worker(stream, Frame(FrameType.CANCEL, session=session, request=1))
+    swarm.roster.to_backbone(session, result(stream))
+
+    assert [(frame.type, frame.session, frame.stream) for frame in worker_link.frames] == [
+        (FrameType.DISPATCH, session, stream),
+        (FrameType.CANCEL, session, stream),
+    ]
+    assert [(frame.session, frame.stream) for frame in link.take(FrameType.RESULT)] == [(session, stream)]
+    assert (worker_link.counted, link.counted) == (1, 1)
+
+
+def test_a_second_session_of_a_node_replaces_the_first_visibly(swarm: Swarm) -> None:
+    _, backbone_link = swarm.backbone()
+    first, first_link = swarm.worker("bob")
+    second, second_link = swarm.worker("bob")
+
+    swarm.roster.leave_worker(first)
+
+    assert first_link.ended == (CloseCode.REPLACED, RejectCode.REPLACED)
+    assert second_link.ended is None
+    assert list(swarm.roster.workers) == [second]
+    assert [(c.left, [s.session for s in c.joined]) for c in backbone_link.changes()][1:] == [
+        ((), [first]),
+        ((first,), []),
+        ((), [second]),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"claim_id": 8}, {"layer": 4}])
+def test_a_request_outside_the_lease_is_answered_by_the_relay_and_costs_nothing(
+    swarm: Swarm, wrong: dict[str, int]
+) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+    frame = dispatch(session, **wrong)
+
+    swarm.roster.to_worker(stream, frame._replace(flags=FLAG_MORE))
+    swarm.roster.to_worker(stream, frame._replace(chunk=1))
+
+    assert worker_link.frames == []
+    (error,) = link.take(FrameType.ERROR)
+    assert (error.flags, error.request, error.stream) == (FLAG_RELAY, 1, stream)
+    assert read_refusal(error).code == "not_leased"
+    assert [read_credit(credit) for credit in link.take(FrameType.CREDIT)] == [cost(frame)] * 2
+
+
+def test_later_chunks_follow_an_accepted_first_one_only(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    stream, _ = swarm.backbone()
+    first = dispatch(session)._replace(flags=FLAG_MORE)
+    later = Frame(FrameType.DISPATCH, session=session, request=1, rows=1, pairs=1, chunk=1, body=b"x")
+
+    swarm.roster.to_worker(stream, later)
+    swarm.roster.to_worker(stream, first)
+    swarm.roster.to_worker(stream, later)
+    swarm.roster.to_worker(stream, later._replace(chunk=2))
+
+    assert [frame.chunk for frame in worker_link.frames] == [0, 1]
+    assert swarm.roster.backbones[stream].open == set()
+
+
+def test_a_backbone_cannot_leave_any_number_of_requests_open(swarm: Swarm) -> None:
+    session, _ = swarm.worker()
+    stream, _ = swarm.backbone()
+
+    for request in range(1, MAX_OPEN_REQUESTS + 1):
+        swarm.roster.to_worker(stream, dispatch(session, request=request)._replace(flags=FLAG_MORE))
+    with pytest.raises(ProtocolViolation):
+        swarm.roster.to_worker(stream, dispatch(session, request=5000)._replace(flags=FLAG_MORE))
+
+
+def test_the_first_byte_above_the_credit_is_a_violation_in_either_direction(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+    half = CREDIT_BYTES // 2 - 32
+
+    for _ in range(2):
+        swarm.roster.to_worker(stream, dispatch(session, size=half))
+        swarm.roster.to_backbone(session, result(stream, half))
+    with pytest.raises(CreditExceeded):
+        swarm.roster.to_worker(stream, dispatch(session, size=13))
+    with pytest.raises(CreditExceeded):
+        swarm.roster.to_backbone(session, result(stream, 1))
+
+    assert worker_link.counted == link.counted == 2
+
+
+def test_grants_are_passed_on_stamped_and_open_the_window(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+    swarm.roster.to_worker(stream, dispatch(session, size=CREDIT_BYTES - 32))
+    swarm.roster.to_backbone(session, result(stream, CREDIT_BYTES - 32))
+
+    swarm.roster.grant_by_worker(session, credit_frame(132, stream=stream))
+    swarm.roster.grant_by_backbone(stream, credit_frame(132, session=session))
+    swarm.roster.to_worker(stream, dispatch(session))
+    swarm.roster.to_backbone(session, result(stream))
+
+    (to_backbone,) = link.take(FrameType.CREDIT)
+    (to_worker,) = worker_link.take(FrameType.CREDIT)
+    assert (to_backbone.session, read_credit(to_backbone)) == (session, 132)
+    assert (to_worker.stream, read_credit(to_worker)) == (stream, 132)
+
+
+def test_a_grant_above_the_limit_is_a_violation(swarm: Swarm) -> None:
+    session, _ = swarm.worker()
+    stream, _ = swarm.backbone()
+    swarm.roster.to_worker(stream, dispatch(session))
+
+    with pytest.raises(CreditExceeded):
+        swarm.roster.grant_by_worker(session, credit_frame(CREDIT_LIMIT_BYTES, stream=stream))
+    with pytest.raises(CreditExceeded):
+        swarm.roster.grant_by_backbone(stream, credit_frame(CREDIT_LIMIT_BYTES, session=session))
+
+
+def test_grants_and_results_for_peers_that_left_are_dropped(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+    swarm.roster.to_worker(stream, dispatch(session))
+    swarm.roster.leave_backbone(stream)
+
+    swarm.roster.to_backbone(session, result(stream))
+    swarm.roster.grant_by_worker(session, credit_frame(5, stream=stream))
+    swarm.roster.grant_by_backbone(stream, credit_frame(5, session=session))
+
+    assert swarm.roster.counters["dropped_no_stream"] == 1
+    assert link.take(FrameType.RESULT) == []
+    (cancel,) = worker_link.take(FrameType.CANCEL)
+    assert (cancel.request, cancel.stream) == (0, stream)
+
+
+def test_each_backbone_has_its_own_credit_with_a_shared_worker(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    streams = [swarm.backbone()[0] for _ in range(3)]
+
+    for stream in streams:
+        swarm.roster.to_worker(stream, dispatch(session, size=CREDIT_BYTES - 32))
+
+    assert worker_link.counted == 3
+
+
+def test_a_draining_worker_is_announced_once_and_hidden_from_newcomers(swarm: Swarm) -> None:
+    session, _ = swarm.worker()
+    stream, link = swarm.backbone()
+
+    swarm.roster.drain(session)
+    swarm.roster.drain(session)
+    swarm.roster.set_replicas(session, ())
+    _, late_link = swarm.backbone()
+    swarm.roster.to_backbone(session, result(stream))
+
+    assert [(frame.session, frame.stream) for frame in link.take(FrameType.DRAIN)] == [(session, stream)]
+    assert len(link.changes()) == 1
+    assert late_link.changes()[0].joined == ()
+    assert len(link.take(FrameType.RESULT)) == 1
+
+
+def test_numbers_are_never_zero_and_never_repeat_soon(swarm: Swarm) -> None:
+    swarm.roster._last_number = (1 << 32) - 2
+
+    assert [swarm.roster.new_number() for _ in range(3)] == [(1 << 32) - 1, 1, 2]
