@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser, server: str | None = None) ->
 
 
 def _machine_name() -> str:
-    return socket.gethostname()[:64] or "worker"
+    return socket.gethostname()[:60] or "worker"
 
 
 def options_from(namespace: argparse.Namespace) -> Options:
