@@ -3,6 +3,11 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, path
 
+from market.api import urls as node_api_urls
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
+    path("api/", node_api_urls),
 ]
+# The one JSON error shape below /api/, Django's page elsewhere.
+handler404 = "market.api_errors.page_not_found"

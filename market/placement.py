@@ -125,6 +125,13 @@ def rank_runs(market: BuildMarket, budget_bytes: int) -> list[Run]:
     return [run for _, run in ranked]
 
 
+def presets(build: BuildDescription) -> list[tuple[int, int]]:
+    """Memory budgets in whole experts of this build's largest size: (experts, bytes), doubling up to everything."""
+    largest, total = max(build.expert_bytes), build.experts_per_layer * len(build.layers)
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128, 256) if count < total]
+    return [(count, count * largest) for count in [*counts, total]]
+
+
 def why_no_runs(market: BuildMarket, budget_bytes: int) -> MarketError:
     """The reason that nothing fits, as the error that says it: BudgetTooSmall, TypesUnsupported or FullyCovered."""
     smallest = market.smallest_expert_bytes()
