@@ -1,6 +1,6 @@
 """The market in Django's admin: everything can be searched, nothing can be changed in place."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import Model
@@ -9,7 +9,14 @@ from django.http import HttpRequest
 from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Event, Layer, Node, NodeProfile, Posting
 
 
-class ReadOnlyAdmin(admin.ModelAdmin[Any]):
+if TYPE_CHECKING:
+    Base = admin.ModelAdmin[Any]
+else:
+    # Generic for type checkers only.
+    Base = admin.ModelAdmin
+
+
+class ReadOnlyAdmin(Base):
     """Changes happen through commands, which append events."""
 
     # No join and no count of a large table on every page.
@@ -75,7 +82,7 @@ class PostingAdmin(ReadOnlyAdmin):
 
 @admin.register(Balance)
 class BalanceAdmin(ReadOnlyAdmin):
-    list_display: ClassVar = ("account", "balance_microcredits")
+    list_display = ("account", "balance_microcredits")
     search_fields = ("account__startswith",)
 
 
