@@ -238,12 +238,23 @@ def _q8_layouts(n_embd: int) -> dict[int, int]:
 
 
 def _checked_type(role: str, ggml_type: int) -> GgmlType:
-    try:
-        kind = GgmlType(ggml_type)
-        dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
-    except (ValueError, KeyError, NotImplementedError) as error:
+    kind = next((kind for kind in GgmlType if kind == ggml_type), None)
+    if kind is None or not _can_dequantize(kind):
         raise UnknownType(
             f"the {role} tensor has ggml type {ggml_type}, which this version of gguf cannot dequantise: "
             "use the ggml kernel"
-        ) from error
+        )
     return kind
+
+
+def _can_dequantize(kind: GgmlType) -> bool:
+    try:
+        dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def computable_types() -> frozenset[str]:
+    """Names of the ggml types that this kernel computes: those that `gguf` dequantises."""
+    return frozenset(kind.name for kind in GgmlType if _can_dequantize(kind))

@@ -8,7 +8,7 @@ from pathlib import Path
 from inference.errors import InferenceError
 from inference.kernel import CpuRuntime, ExpertKernel, GgmlKernel, kernel_class_name
 from inference.numpy_kernel import KERNEL_CLASS as NUMPY_CLASS
-from inference.numpy_kernel import NumpyKernel
+from inference.numpy_kernel import NumpyKernel, computable_types
 from inference.worker.errors import KernelUnavailable
 
 INSTALL_HINT = "pip install llama-cpp-python makes this machine several times faster"
@@ -16,10 +16,14 @@ INSTALL_HINT = "pip install llama-cpp-python makes this machine several times fa
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """How slices are opened here. `hint`: what the owner could do better, empty when nothing."""
+    """How slices are opened here.
+
+    `types`: names of the ggml types that it computes, None: all; `hint`: what the owner could do better, or empty.
+    """
 
     kernel_class: str
     open: Callable[[Path], ExpertKernel]
+    types: frozenset[str] | None = None
     hint: str = ""
 
 
@@ -49,4 +53,4 @@ def _ggml(threads: int) -> KernelChoice:
 
 
 def _numpy(hint: str = "") -> KernelChoice:
-    return KernelChoice(NUMPY_CLASS, NumpyKernel.open, hint)
+    return KernelChoice(NUMPY_CLASS, NumpyKernel.open, computable_types(), hint)

@@ -9,10 +9,11 @@ import contextlib
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlencode
 
 import httpx
 
@@ -31,7 +32,8 @@ Value = TypeVar("Value", int, float, str, list[Any], dict[str, Any])
 class Claim:
     """A lease on the experts [first, last) of one layer of a build. `slice_url`, `manifest_url`: paths.
 
-    Two are equal when they are the same lease; what the server says beside it may be worded anew.
+    `live`: the server has verified that this node holds the slice. Two claims are equal when they are the same lease;
+    what the server says beside it may change.
     """
 
     claim_id: int
@@ -44,6 +46,7 @@ class Claim:
     slice_url: str = field(compare=False)
     manifest_url: str = field(compare=False)
     rate_microcredits_per_hour: int = field(compare=False)
+    live: bool = field(compare=False)
 
     def __str__(self) -> str:
         experts = f"expert {self.first}" if self.last - self.first == 1 else f"experts {self.first}-{self.last - 1}"
@@ -76,11 +79,12 @@ class OfferedRange:
 
 @dataclass(frozen=True)
 class Demand:
-    """What the server wants, best paid first; `reason` says why there is nothing."""
+    """What the server wants, best first. When that is nothing, `reason` is a stable code and `message` says why."""
 
     ranges: tuple[OfferedRange, ...]
     poll_seconds: float
-    reason: str
+    reason: str = ""
+    message: str = ""
 
 
 def pause_seconds(attempt: int) -> float:
@@ -137,10 +141,19 @@ class MarketClient:
         answer = await self._call("POST", "/api/nodes", body, repeat=False)
         return _field(answer, "node_id", str), _field(answer, "token", str)
 
-    async def demand(self, budget_bytes: int, build: str | None = None) -> Demand:
-        """What the server would give a node with so much memory to lend."""
-        query = f"?budget_bytes={budget_bytes}" + (f"&build={build}" if build else "")
-        answer = await self._call("GET", f"/api/demand{query}")
+    async def demand(
+        self, budget_bytes: int | None, build: str | None = None, types: Collection[str] | None = None
+    ) -> Demand:
+        """What the server would give a node with so much memory to lend (None: without a limit).
+
+        `types`: the ggml types that the node can compute; None: all.
+        """
+        query = {
+            name: value
+            for name, value in (("budget_bytes", budget_bytes), ("build", build), ("types", _joined(types)))
+            if value is not None
+        }
+        answer = await self._call("GET", f"/api/demand?{urlencode(query)}")
         ranges = tuple(
             OfferedRange(
                 build=_field(item, "build", str),
@@ -152,13 +165,18 @@ class MarketClient:
             )
             for item in _objects(answer, "ranges")
         )
-        return Demand(ranges, _field(answer, "poll_seconds", float), str(answer.get("reason") or ""))
+        reason, message = str(answer.get("reason") or ""), str(answer.get("message") or answer.get("reason") or "")
+        return Demand(ranges, _field(answer, "poll_seconds", float), reason, message)
 
-    async def claim_best(self, budget_bytes: int, build: str | None = None) -> tuple[Claim, ...]:
-        """Claim what pays best for so much memory."""
+    async def claim_best(
+        self, budget_bytes: int, build: str | None = None, types: Collection[str] | None = None
+    ) -> tuple[Claim, ...]:
+        """Claim what pays best for so much memory, all in one build."""
         body: dict[str, Any] = {"best_for_budget_bytes": budget_bytes}
-        if build:
+        if build is not None:
             body["build"] = build
+        if types is not None:
+            body["types"] = sorted(types)
         return _claims(await self._call("POST", "/api/claims", body, repeat=False))
 
     async def release(self, claim_id: int) -> None:
@@ -234,6 +252,10 @@ def _field(answer: Mapping[str, Any], name: str, kind: type[Value]) -> Value:
     return value
 
 
+def _joined(names: Collection[str] | None) -> str | None:
+    return None if names is None else ",".join(sorted(names))
+
+
 def _objects(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     items = _field(answer, name, list)
     if not all(isinstance(item, dict) for item in items):
@@ -257,6 +279,7 @@ def _claim(item: Mapping[str, Any]) -> Claim:
         slice_url=_field(item, "slice_url", str),
         manifest_url=_field(item, "manifest_url", str),
         rate_microcredits_per_hour=int(_field(item, "rate_microcredits_per_hour", float)),
+        live=item.get("state") == "live",
     )
     if not re.fullmatch(r"[0-9a-zA-Z_-]{1,128}", claim.build):  # it becomes the name of a folder
         raise BadAnswer(f"{claim.build!r} is not the fingerprint of a build")

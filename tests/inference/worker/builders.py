@@ -24,6 +24,7 @@ def a_claim(**changes: object) -> Claim:
         "slice_url": SLICE_URL,
         "manifest_url": MANIFEST_URL,
         "rate_microcredits_per_hour": 1000,
+        "live": False,
     }
     return Claim(**(values | changes))  # type: ignore[arg-type]
 

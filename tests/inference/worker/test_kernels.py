@@ -64,3 +64,12 @@ def test_a_llama_cpp_that_does_not_work_is_told_with_its_reason(
 def test_ggml_and_numpy_are_classes_of_their_own() -> None:
     assert choose_kernel("ggml", threads=1).kernel_class == ggml_kernel.kernel_class_name()
     assert choose_kernel("numpy", threads=1).kernel_class == "numpy"
+
+
+def test_numpy_says_which_types_it_computes() -> None:
+    types = choose_kernel("numpy", threads=1).types
+
+    assert types is not None
+    assert "Q4_K" in types
+    assert "Q8_K" not in types
+    assert choose_kernel("ggml", threads=1).types is None

@@ -23,6 +23,7 @@ CLAIM_JSON: dict[str, Any] = {
     "slice_url": "/api/slices/demo",
     "manifest_url": "/api/slices/demo/manifest",
     "rate_microcredits_per_hour": 1000,
+    "state": "pending",
     "expires_at": "2030-01-01T00:00:00Z",
 }
 RANGE_JSON = {
@@ -60,26 +61,28 @@ async def test_demand_is_asked_with_token_budget_and_build() -> None:
         async with MarketClient(server.url, "t1") as client:
             answer = await client.demand(1000, BUILD)
 
-    assert answer == Demand((OfferedRange(BUILD, 1, 0, 4, 4002, 17),), 30.0, "")
+    assert answer == Demand((OfferedRange(BUILD, 1, 0, 4, 4002, 17),), 30.0)
     assert answer.ranges[0].expert_bytes == 1001
     assert server.asked == [Asked("GET", f"/api/demand?budget_bytes=1000&build={BUILD}", None, "Bearer t1")]
 
 
 async def test_no_demand_comes_with_its_reason() -> None:
-    with market((200, {"ranges": [], "poll_seconds": 45.5, "reason": "every expert is covered"})) as server:
+    body = {"ranges": [], "poll_seconds": 45.5, "reason": "no_work", "message": "every expert is covered"}
+    with market((200, body)) as server:
         async with MarketClient(server.url, "t1") as client:
-            answer = await client.demand(1000)
+            answer = await client.demand(None, types={"Q8_0", "Q4_K"})
 
-    assert answer == Demand((), 45.5, "every expert is covered")
+    assert answer == Demand((), 45.5, "no_work", "every expert is covered")
+    assert server.asked[0].path == "/api/demand?types=Q4_K%2CQ8_0"
 
 
 async def test_claims_are_read_as_they_are() -> None:
     with market((201, {"claims": [CLAIM_JSON]})) as server:
         async with MarketClient(server.url, "t1") as client:
-            claims = await client.claim_best(1000, BUILD)
+            claims = await client.claim_best(1000, BUILD, {"Q8_0", "Q4_K"})
 
-    assert claims == (a_claim(),)
-    assert server.asked[0].body == {"best_for_budget_bytes": 1000, "build": BUILD}
+    assert [vars(claim) for claim in claims] == [vars(a_claim())]
+    assert server.asked[0].body == {"best_for_budget_bytes": 1000, "build": BUILD, "types": ["Q4_K", "Q8_0"]}
 
 
 async def test_a_heartbeat_returns_the_claims_that_live() -> None:
