@@ -123,7 +123,8 @@ class Roster:
         backbone = self.backbones.pop(stream, None)
         if backbone is None:
             return
-        for worker in self.workers.values():
+        # A list: a push may end a connection, which leaves the table.
+        for worker in list(self.workers.values()):
             if worker.pairs.pop(stream, None) is not None:
                 worker.link.push(cancel_frame(0, session=worker.session, stream=stream))
 

@@ -1,0 +1,77 @@
+"""The relay's edge: ASGI events in, calls of `relay.connection.Connection` out. Nothing is decided here."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from channels.consumer import AsyncConsumer
+from django.conf import settings
+
+from relay.admission import Authenticator
+from relay.authenticate import MarketAuthenticator
+from relay.codes import CloseCode
+from relay.connection import Connection, Timing
+from relay.roster import Roster
+
+logger = logging.getLogger(__name__)
+
+Event = dict[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+
+ROSTER = Roster()
+"""The routing table of this process: frames are routed inside one process, never through the channel layer."""
+
+
+class RelayConsumer(AsyncConsumer):
+    """One WebSocket at /relay/. The arguments are for tests; the defaults are the process's own."""
+
+    def __init__(
+        self, roster: Roster | None = None, authenticator: Authenticator | None = None, timing: Timing | None = None
+    ) -> None:
+        self._roster = ROSTER if roster is None else roster
+        self._authenticator = MarketAuthenticator() if authenticator is None else authenticator
+        self._timing = timing or Timing(settings.RELAY_PING_SECONDS, settings.RELAY_RECHECK_SECONDS)
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Channels' own loop would join the channel layer and hop to a database thread for every message."""
+        connection = Connection(
+            self._roster,
+            self._authenticator,
+            self._timing,
+            lambda message: _send(send, {"type": "websocket.send", "bytes": message}),
+            lambda code, reason: _send(send, {"type": "websocket.close", "code": code, "reason": reason}),
+        )
+        try:
+            while (event := await receive())["type"] != "websocket.disconnect":
+                if event["type"] == "websocket.connect":
+                    await send({"type": "websocket.accept"})
+                    connection.start()
+                elif event.get("bytes") is not None:
+                    connection.receive(event["bytes"])
+                else:
+                    connection.refuse_text()
+        except asyncio.CancelledError:
+            # The server stops (or gave up on a client that left): whoever still listens connects elsewhere.
+            await _send(send, {"type": "websocket.close", "code": CloseCode.RESTART.value})
+            raise
+        finally:
+            # Not in a handler of the disconnect event: a server may cancel us without ever sending it.
+            connection.leave()
+
+
+async def _send(send: Send, event: Event) -> None:
+    """A socket that is gone already is no error: its disconnect event, or our cancellation, is on the way."""
+    try:
+        await send(event)
+    except (OSError, RuntimeError) as error:
+        logger.debug("a client left before %s: %s", event["type"], error)
+
+
+class UnknownPath(AsyncConsumer):
+    """Any other WebSocket address: refused before the handshake (HTTP 403), without a traceback."""
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.close"})
