@@ -65,6 +65,12 @@ class FileUnwritable(GGUFError):
     code = "file_unwritable"
 
 
+class UnknownBuild(InferenceError):
+    """A build that this server does not hold."""
+
+    code = "unknown_build"
+
+
 class NotASlice(GGUFError):
     """A GGUF that is not an expert slice, or a slice that contradicts itself."""
 

@@ -53,7 +53,9 @@ def test_each_bad_model_gets_one_clear_line(tmp_path: Path, command: str) -> Non
     (tmp_path / "cut.gguf").write_bytes(DEMO_MODEL.read_bytes()[:100_000])
     parts = split(tiny_moe(tmp_path / "model.gguf"), tmp_path, 2)
     parts[1].unlink()
-    more = [] if command == "inspect" else ["--layer", "0", "--experts", "0:1", "-o", tmp_path / "out.gguf"]
+    more: list[str | Path] = (
+        [] if command == "inspect" else ["--layer", "0", "--experts", "0:1", "-o", tmp_path / "out.gguf"]
+    )
 
     fails(manage(command, tmp_path / "text.gguf", *more), "not_gguf")
     fails(manage(command, tmp_path / "cut.gguf", *more), "truncated")

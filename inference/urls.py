@@ -1,0 +1,13 @@
+"""Addresses of the inference app."""
+
+from django.urls import URLPattern, URLResolver, re_path
+
+from inference import slice_views
+
+# Numbers are bounded here, so that no view and no database meets one that it cannot hold.
+SLICE = r"^api/slices/(?P<build>[0-9a-f]{32})/(?P<layer>[0-9]{1,6})/(?P<first>[0-9]{1,6})-(?P<last>[0-9]{1,6})"
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    re_path(SLICE + r"$", slice_views.data, name="slice"),
+    re_path(SLICE + r"/manifest$", slice_views.manifest, name="slice-manifest"),
+]
