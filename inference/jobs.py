@@ -15,12 +15,15 @@ from inference.sampling import SamplingParameters
 OPEN_STATES = (GenerationJob.State.QUEUED, GenerationJob.State.RUNNING)
 
 
-def create_job(model: str, prompt_tokens: list[int], sampling: SamplingParameters) -> GenerationJob:
+def create_job(
+    model: str, prompt_tokens: list[int], sampling: SamplingParameters, *, api_key_id: int | None = None
+) -> GenerationJob:
     """Stores a validated request; the caller enqueues it afterwards.
 
-    The seed is fixed now, so that every attempt draws the same tokens.
+    The seed is fixed now, so that every attempt draws the same tokens. api_key_id: who may read and cancel it.
     """
     return GenerationJob.objects.create(
+        api_key_id=api_key_id,
         model=model,
         prompt_tokens=prompt_tokens,
         sampling=dataclasses.asdict(sampling.with_seed()),
@@ -85,6 +88,7 @@ def sampling_of(job: GenerationJob) -> SamplingParameters:
     return SamplingParameters(**{**fields, "stop": tuple(fields.get("stop", ()))})
 
 
-def waiting_count() -> int:
-    """Generations that have not ended, over all backbones."""
-    return GenerationJob.objects.filter(state__in=OPEN_STATES).count()
+def waiting_count(api_key_id: int | None = None) -> int:
+    """Generations that have not ended, over all backbones; of one API key when it is given."""
+    open_jobs = GenerationJob.objects.filter(state__in=OPEN_STATES)
+    return (open_jobs if api_key_id is None else open_jobs.filter(api_key_id=api_key_id)).count()

@@ -1,8 +1,25 @@
-"""Database tables of `inference`: the generations that users asked for."""
+"""Database tables of `inference`: the generations that users asked for, and the keys they asked with."""
 
 import uuid
 
 from django.db import models
+
+
+class ApiKey(models.Model):
+    """A key of the OpenAI-compatible API. Only its digest is kept; `hint` shows which key it is.
+
+    Keys are never deleted: a revoked one stays listed, and its digest stays refused.
+    """
+
+    name = models.CharField(max_length=100)
+    key_sha256 = models.CharField(max_length=64, unique=True)  # hexadecimal
+    hint = models.CharField(max_length=20)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"API key {self.name} ({self.hint})"
 
 
 class GenerationJob(models.Model):
@@ -19,6 +36,8 @@ class GenerationJob(models.Model):
         FAILED = "failed"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    # Who may read and cancel it; null: asked for by a page of ours.
+    api_key = models.ForeignKey(ApiKey, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs")
     model = models.CharField(max_length=200)
     prompt_tokens = models.JSONField(default=list)  # token ids
     sampling = models.JSONField(default=dict)  # fields of SamplingParameters
