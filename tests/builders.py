@@ -1,13 +1,24 @@
-"""Plain builders of market objects for tests: a build of the demo model's shape, nodes and claims that exist."""
+"""Plain builders of market objects for tests: a build of the demo model's shape, nodes and claims that exist.
 
-from datetime import UTC, datetime
+Alice asks, Bob hosts experts, Mallory cheats.
+"""
 
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from market import commands, queries
 from market.builds import BuildDescription
 
 # A full hour, so that tests see where hours begin.
 MORNING = datetime(2026, 3, 1, 9, tzinfo=UTC)
 FINGERPRINT = "0123456789abcdef0123456789abcdef"
 DEMO_EXPERT_BYTES = 110_592
+DIGEST = "ab" * 32
+OTHER_DIGEST = "cd" * 32
+
+
+def later(seconds: float) -> datetime:
+    return MORNING + timedelta(seconds=seconds)
 
 
 def demo_build(
@@ -26,3 +37,28 @@ def demo_build(
         expert_bytes=(expert_bytes,) * layers,
         expert_types=(("Q4_K",),) * layers,
     )
+
+
+@dataclass(frozen=True)
+class Device:
+    node_id: str
+    token: str
+
+
+def registered(name: str = "Bob's phone", *, now: datetime = MORNING) -> Device:
+    return Device(*commands.register_node(name, "numpy", now=now))
+
+
+def claimed(
+    device: Device, layer: int = 0, first: int = 0, last: int = 8, *, now: datetime = MORNING
+) -> queries.ClaimView:
+    """An open claim; its build must be the only one."""
+    return commands.claim_ranges(device.node_id, [commands.RangeWish(layer, first, last)], now=now)[0]
+
+
+def verified(claim: queries.ClaimView, *, now: datetime = MORNING) -> queries.ClaimView:
+    """The same claim after a backbone found its slice right."""
+    commands.verify_replica(claim.claim_id, claim.fence, DIGEST, "backbone", now=now)
+    live = queries.claim(claim.claim_id)
+    assert live is not None
+    return live
