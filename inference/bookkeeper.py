@@ -30,9 +30,16 @@ class NotAcknowledged(InferenceError):
     code = "not_acknowledged"
 
 
+class CreditRefused(InferenceError):
+    """The market will never take (a part of) this window; it is set aside for a person to look at."""
+
+    code = "credit_refused"
+
+
 class Bookkeeper:
     """take_report: empties the dispatcher's counts; send_credit: pays one window, raises NotAcknowledged when the
-    market cannot take it now; send_demand: (layers, experts) activations in [started, ended)."""
+    market cannot take it now, CreditRefused when it never will; send_demand: (layers, experts) activations in
+    [started, ended)."""
 
     def __init__(
         self,
@@ -130,4 +137,8 @@ class Bookkeeper:
             except NotAcknowledged as error:
                 logger.warning("credit window %s/%d is kept and sent again: %s", window.boot, window.number, error)
                 return
+            except CreditRefused as error:
+                logger.error("credit window %s/%d is set aside: %s", window.boot, window.number, error)
+                self._spool.set_aside(window)
+                continue
             self._spool.acknowledge(window)

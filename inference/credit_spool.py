@@ -69,6 +69,10 @@ class CreditSpool:
         """The market has it: forget the window."""
         self._path(window).unlink(missing_ok=True)
 
+    def set_aside(self, window: CreditWindow) -> None:
+        """Keeps the window under a name that `pending` does not list."""
+        self._path(window).replace(self._path(window).with_suffix(".refused"))
+
     def pending(self) -> Iterator[CreditWindow]:
         """Every stored window, oldest first; a file that cannot be read is set aside, never deleted."""
         for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime):

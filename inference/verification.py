@@ -53,8 +53,9 @@ class ReplicaKey(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """A verdict about a replica, for the market. sha256: the slice's right digest."""
+    """A verdict about a replica, for the market. sha256: the slice's right digest; backbone: who says so."""
 
+    backbone: str
     node_id: str
     claim_id: int
     fence: int
@@ -75,7 +76,9 @@ class Verifier:
         transport: Transport,
         on_table: Callable[[ReplicaTable], None],
         on_verdict: Callable[[Verification], None],
+        name: str = "backbone",
     ) -> None:
+        self._name = name
         self._index = index
         self._oracle = oracle
         self._transport = transport
@@ -172,7 +175,7 @@ class Verifier:
         verdict = Verdict.WRONG_DIGEST if held.sha256 != digest else self._challenge(key, held, session.kernel_class)
         if verdict is Verdict.NO_ANSWER:
             return False
-        self._on_verdict(Verification(session.node_id, held.claim_id, held.fence, digest, verdict))
+        self._on_verdict(Verification(self._name, session.node_id, held.claim_id, held.fence, digest, verdict))
         (self._passed if verdict is Verdict.PASSED else self._failed).add(replica)
         logger.info(
             "node %s, layer %d, experts %d-%d: %s", session.node_id, held.layer, held.first, held.last - 1, verdict

@@ -23,7 +23,7 @@ EDGES = {
                "market.schemas", "market.store", "market.tasks", "market.views"),
     "relay": ("relay.apps", "relay.authenticate", "relay.consumers", "relay.routing"),
     "inference": ("inference.api", "inference.apps", "inference.bootstep", "inference.jobs",
-                  "inference.management", "inference.migrations", "inference.models", "inference.node_host",
+                  "inference.management", "inference.migrations", "inference.models", "inference.node_host", "inference.reports",
                   "inference.slice_views", "inference.stats", "inference.tasks", "inference.views"),
     "config": ("config.apps", "config.asgi", "config.celery", "config.checks", "config.management", "config.settings",
                "config.tasks", "config.urls", "config.watchdog"),

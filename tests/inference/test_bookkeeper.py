@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from inference.bookkeeper import Bookkeeper, NotAcknowledged
+from inference.bookkeeper import Bookkeeper, CreditRefused, NotAcknowledged
 from inference.credit_spool import CreditSpool, CreditWindow
 from inference.work_report import WorkKey, WorkReport
 
@@ -20,6 +20,7 @@ class Market:
     def __init__(self) -> None:
         self.now = 1000.0
         self.away = False
+        self.refused: set[int] = set()
         self.rows = 0
         self.windows: dict[str, int] = {}
         self.demands: list[tuple[int, float, float]] = []
@@ -31,6 +32,8 @@ class Market:
     def credit(self, window: CreditWindow) -> None:
         if self.away:
             raise NotAcknowledged("the market is away")
+        if window.number in self.refused:
+            raise CreditRefused("no such node")
         self.windows[window.key("bob")] = window.rows[KEY]
 
     def observe(self, demand: npt.NDArray[np.uint64], since: float, until: float) -> None:
@@ -96,6 +99,19 @@ def test_windows_wait_while_the_market_is_away(tmp_path: Path) -> None:
     book.step()
 
     assert market.windows == {f"build/boot1/{number}/bob": 1 for number in range(4)}
+
+
+def test_a_window_that_the_market_refuses_is_set_aside_and_holds_up_nothing(tmp_path: Path) -> None:
+    market = Market()
+    market.refused = {0}
+    book = keeper(market, tmp_path)
+    for _ in range(2):
+        market.rows = 1
+        market.now += 60
+        book.step()
+
+    assert market.windows == {"build/boot1/1/bob": 1}
+    assert [path.suffix for path in tmp_path.iterdir()] == [".refused"]
 
 
 def test_stopping_pays_the_open_window(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""The values that a backbone is made of: its settings, and the market's functions that it calls."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.credit_spool import CreditWindow
+from inference.dispatch import DispatchPolicy
+from inference.gguf_index import ModelIndex
+from inference.verification import Verification
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """Values of config/settings.py that a backbone needs; see docs/settings.md."""
+
+    model_path: Path
+    var_dir: Path
+    redis_url: str
+    relay_urls: tuple[str, ...]
+    backbone_token: str
+    lanes: int = 2
+    sequences: int = 16
+    context_tokens: int = 1024
+    threads: int = 0
+    trace_dir: Path | None = None
+    window_seconds: float = 60.0
+    spool_seconds: float = 10.0
+    demand_seconds: float = 300.0
+    policy: DispatchPolicy = field(default_factory=DispatchPolicy)
+
+
+@dataclass(frozen=True)
+class MarketPort:
+    """The market's ears: what a backbone reports, as plain functions (`inference.reports.market_port`)."""
+
+    publish_build: Callable[[ModelIndex], None]
+    record_verdict: Callable[[Verification], None]
+    credit_window: Callable[[CreditWindow], None]
+    observe_demand: Callable[[ModelIndex, npt.NDArray[np.uint64], float, float], None]

@@ -1,0 +1,280 @@
+"""What one backbone process runs: model and lanes, relay link, dispatcher, verifier, bookkeeper, token writer.
+
+Made from the settings by the Celery bootstep, or from values by tests; it owns the threads and stops them in order. It
+is the one place of `inference` where the pure parts meet the market's commands (through `inference.tasks`).
+"""
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import redis
+from relay.backbone_link import BackboneLink
+
+from inference import backbone_status, token_stream
+from inference.backend import SwarmBackend
+from inference.bookkeeper import Bookkeeper
+from inference.challenge import ExpertOracle
+from inference.credit_spool import CreditSpool
+from inference.dispatch import Dispatcher
+from inference.engine import STOPPED, Engine
+from inference.generation import GenerationRequest, TokenEvent
+from inference.gguf_index import open_index
+from inference.host_settings import HostSettings, MarketPort
+from inference.kernel import CpuRuntime, kernel_class_name
+from inference.token_stream import StreamedToken
+from inference.verification import Verifier
+
+logger = logging.getLogger(__name__)
+
+WRITER_BATCH = 256
+
+
+class TokenWriter:
+    """Writes token events to Redis in a thread of its own: a lane must never wait for the network."""
+
+    def __init__(self, client: "redis.Redis") -> None:
+        self._client = client
+        self._queue: queue.SimpleQueue[tuple[str, StreamedToken] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="token-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when everything queued is written."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def put(self, generation_id: str, token: StreamedToken) -> None:
+        self._queue.put((generation_id, token))
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            entries = [self._queue.get()]
+            while len(entries) < WRITER_BATCH and not self._queue.empty():
+                entries.append(self._queue.get_nowait())
+            stopping = None in entries
+            self._write([entry for entry in entries if entry is not None])
+
+    def _write(self, entries: list[tuple[str, StreamedToken]]) -> None:
+        """Tries until Redis takes it: a lost entry would be a lost token. Order is kept, so later ones wait."""
+        while entries:
+            try:
+                token_stream.append(self._client, entries)
+                return
+            except redis.RedisError as error:
+                logger.warning("Redis does not take %d tokens (%s); trying again", len(entries), error)
+                time.sleep(0.5)
+
+
+class CancelListener:
+    """Hears which generations to cancel (Redis publish/subscribe) and tells the engine."""
+
+    def __init__(self, client: "redis.Redis", cancel: Callable[[str], object]) -> None:
+        self._pubsub: Any = client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        self._cancel = cancel
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cancel-listener", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._pubsub.close()
+
+    def _run(self) -> None:
+        subscribed = False
+        while not self._stopping.is_set():
+            try:
+                if not subscribed:
+                    self._pubsub.subscribe(token_stream.CANCEL_CHANNEL)
+                    subscribed = True
+                message: Any = self._pubsub.get_message(timeout=0.5)
+                if message is not None:
+                    self._cancel(message["data"].decode())
+            except redis.RedisError as error:
+                logger.warning("cannot hear cancellations: %s", error)
+                subscribed = False
+                self._stopping.wait(1.0)
+
+
+class NodeHost:
+    """A backbone. `current()` is the one of this process, which tasks submit to."""
+
+    _current: ClassVar["NodeHost | None"] = None
+
+    def __init__(self, settings: HostSettings, market: MarketPort) -> None:
+        self.settings = settings
+        self.market = market
+        self.boot = secrets.token_hex(8)
+        self.name = f"backbone-{self.boot[:6]}"
+        self.started = time.time()
+        self.index = open_index(settings.model_path)
+        self.redis = redis.Redis.from_url(settings.redis_url)
+        self._stop_status = threading.Event()
+        self._status_thread = threading.Thread(target=self._publish_status, name="status", daemon=True)
+        self._build_parts()
+
+    @classmethod
+    def from_settings(cls) -> "NodeHost":
+        """The backbone that config/settings.py describes; raises InferenceError with what to do."""
+        from inference.reports import host_settings, market_port
+
+        return cls(host_settings(), market_port())
+
+    @classmethod
+    def current(cls) -> "NodeHost | None":
+        return cls._current
+
+    def _build_parts(self) -> None:
+        settings, index = self.settings, self.index
+        self.link = BackboneLink(
+            settings.relay_urls,
+            token=settings.backbone_token,
+            build=index.fingerprint,
+            kernel_class=kernel_class_name(),
+            name=self.name,
+            on_roster=self._on_roster,
+        )
+        self.dispatcher = Dispatcher(
+            self.link,
+            layers=max(index.layers) + 1,
+            experts_per_layer=index.experts_per_layer,
+            policy=settings.policy,
+        )
+        self.backend = SwarmBackend.install(self.dispatcher)
+        self.engine = Engine(
+            settings.model_path,
+            lanes=settings.lanes,
+            sequences=settings.sequences,
+            context_tokens=settings.context_tokens,
+            threads=settings.threads,
+            lane_context=self.backend.lane,
+            trace_dir=settings.trace_dir,
+        )
+        self.verifier = Verifier(
+            index,
+            ExpertOracle(index, CpuRuntime(1)),
+            self.link,
+            on_table=self.dispatcher.set_replicas,
+            on_verdict=self.market.record_verdict,
+            name=self.name,
+        )
+        self.bookkeeper = Bookkeeper(
+            build=index.fingerprint,
+            boot=self.boot,
+            take_report=self.dispatcher.take_report,
+            send_credit=self.market.credit_window,
+            send_demand=lambda demand, since, until: self.market.observe_demand(index, demand, since, until),
+            spool=CreditSpool(settings.var_dir / "spool"),
+            window_seconds=settings.window_seconds,
+            spool_seconds=settings.spool_seconds,
+            demand_seconds=settings.demand_seconds,
+        )
+        self.writer = TokenWriter(self.redis)
+        self.cancels = CancelListener(self.redis, self.engine.cancel)
+
+    def start(self) -> None:
+        """Publishes the build, starts every thread; raises InferenceError or redis.RedisError."""
+        self.market.publish_build(self.index)
+        self.writer.start()
+        self.engine.start()
+        self.cancels.start()
+        self.bookkeeper.start()
+        self.verifier.start()
+        self.link.start()
+        self._status_thread.start()
+        NodeHost._current = self
+
+    def stop(self, drain_seconds: float) -> None:
+        """Takes no new generations, waits up to `drain_seconds` for the running ones, sends the credit that is due."""
+        NodeHost._current = None
+        self._stop_status.set()
+        self.engine.stop(drain_seconds)
+        for part in (self.cancels, self.verifier, self.link, self.bookkeeper, self.writer):
+            part.stop()
+        try:
+            backbone_status.withdraw(self.redis, self.boot)
+        except redis.RedisError as error:
+            logger.warning("the status stays in Redis until it expires: %s", error)
+        self.redis.close()
+
+    def submit(
+        self, generation_id: str, attempt: int, request: GenerationRequest, on_end: Callable[[str, int, str], None]
+    ) -> None:
+        """Starts a generation; its tokens go to the Redis stream. Raises what `Engine.submit` raises.
+
+        on_end(finish, tokens generated, error): called once, from a lane's thread. With the error STOPPED the stream
+        gets no end: another backbone may go on.
+        """
+
+        def on_event(event: TokenEvent) -> None:
+            if event.error != STOPPED:
+                self.writer.put(generation_id, streamed(attempt, event))
+            if event.finish is not None:
+                generated = event.index + (event.token >= 0)
+                on_end(event.finish, generated, event.error)
+
+        self.engine.submit(request, on_event)
+
+    def status(self) -> backbone_status.Status:
+        """What `/api/stats` shows of this backbone."""
+        stats, totals = self.engine.stats(), self.bookkeeper.totals
+        return {
+            "started": self.started,
+            "build": self.index.fingerprint,
+            "model": self.index.name,
+            "kernel_class": kernel_class_name(),
+            "layers": self.index.trunk_layers,
+            "experts_per_layer": self.index.experts_per_layer,
+            "sequences_active": stats.sequences_active,
+            "sequences_waiting": stats.sequences_waiting,
+            "sequences_limit": stats.sequences_limit,
+            "tokens_generated": stats.tokens_generated,
+            "prompt_tokens": stats.prompt_tokens,
+            "tokens_per_second": stats.tokens_per_second,
+            "decodes": stats.decodes,
+            "failed_decodes": stats.failed_decodes,
+            "sessions": len(self.link.sessions),
+            "replicas": self.dispatcher.replica_count(),
+            "rows": {str(place): rows for place, rows in totals.places.items()} if totals else {},
+            "failures": [[node, code, count] for (node, code), count in totals.failures.items()] if totals else [],
+            "owners": {
+                node: {"seconds": seconds, "deviation_seconds": deviation, "answers": answers}
+                for node, (seconds, deviation, answers) in self.dispatcher.owner_times().items()
+            },
+        }
+
+    def _publish_status(self) -> None:
+        while True:
+            try:
+                backbone_status.publish(self.redis, self.boot, self.status())
+            except redis.RedisError as error:
+                logger.warning("cannot publish the status: %s", error)
+            if self._stop_status.wait(backbone_status.PUBLISH_SECONDS):
+                return
+
+    def _on_roster(self, roster: Any) -> None:
+        self.verifier.set_roster(roster)
+
+
+def streamed(attempt: int, event: TokenEvent) -> StreamedToken:
+    """The stream's entry of a token event."""
+    return StreamedToken(
+        attempt=attempt,
+        index=event.index,
+        token=event.token,
+        text=event.text,
+        finish=event.finish or "",
+        logprob=event.logprob,
+        top=event.top_logprobs,
+        error=event.error,
+    )

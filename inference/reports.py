@@ -1,0 +1,146 @@
+"""A backbone's ears in the market: its reports become market commands here, and its settings come from here.
+
+What concerns money never rides on a queue: `NodeHost` calls these functions itself and keeps a spool until they return.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+
+from inference.bookkeeper import CreditRefused, NotAcknowledged
+from inference.credit_spool import CreditWindow
+from inference.errors import InferenceError
+from inference.gguf_index import ModelIndex
+from inference.host_settings import HostSettings, MarketPort
+from inference.verification import Verdict, Verification
+from market import commands
+from market.builds import BuildDescription
+from market.errors import Busy, Conflict, MarketError
+
+logger = logging.getLogger(__name__)
+
+SHORTEST_WINDOW_SECONDS = 0.001
+
+
+def host_settings() -> HostSettings:
+    """The backbone's values from config/settings.py; raises InferenceError when its credential is missing."""
+    return HostSettings(
+        model_path=settings.MODEL_PATH,
+        var_dir=settings.VAR_DIR,
+        redis_url=settings.REDIS_URL,
+        relay_urls=tuple(settings.RELAY_URLS) or (relay_url(settings.PUBLIC_URL),),
+        backbone_token=backbone_token(),
+        lanes=settings.BACKBONE_LANES,
+        sequences=settings.BACKBONE_SEQUENCES,
+        context_tokens=settings.BACKBONE_CONTEXT_TOKENS,
+        threads=settings.BACKBONE_THREADS,
+        trace_dir=Path(settings.BACKBONE_TRACE_DIR) if settings.BACKBONE_TRACE_DIR else None,
+        window_seconds=settings.CREDIT_WINDOW_SECONDS,
+        spool_seconds=settings.SPOOL_SECONDS,
+        demand_seconds=settings.DEMAND_SECONDS,
+    )
+
+
+def relay_url(public_url: str) -> str:
+    """http://host:port -> ws://host:port/relay/, https -> wss."""
+    return "ws" + public_url.removeprefix("http").rstrip("/") + "/relay/"
+
+
+def backbone_token() -> str:
+    """The credential of relay role B; raises InferenceError when there is none."""
+    if settings.BACKBONE_TOKEN:
+        return str(settings.BACKBONE_TOKEN)
+    path = settings.VAR_DIR / "backbone.token"
+    try:
+        return str(path.read_text().strip())
+    except OSError as error:
+        raise InferenceError(
+            f"no backbone credential: set BACKBONE_TOKEN or start with `manage.py up`, which writes {path} ({error})"
+        ) from error
+
+
+def market_port() -> MarketPort:
+    """The market's commands as the functions that `NodeHost` calls."""
+    return MarketPort(publish_build, record_verdict, credit_window, observe_demand)
+
+
+def build_description(index: ModelIndex) -> BuildDescription:
+    """The model as the market sees it: only layers whose experts a worker can compute."""
+    layers = tuple(sorted(index.offered_layers))
+    return BuildDescription(
+        fingerprint=index.fingerprint,
+        name=index.name,
+        architecture=index.architecture,
+        n_embd=index.n_embd,
+        n_ff=index.n_ff,
+        experts_per_layer=index.experts_per_layer,
+        experts_used=index.experts_used,
+        layers=layers,
+        expert_bytes=tuple(index.layers[layer].expert_bytes for layer in layers),
+        expert_types=tuple(tuple(tensor.type_name for tensor in index.layers[layer].tensors) for layer in layers),
+    )
+
+
+def publish_build(index: ModelIndex) -> None:
+    """Offers the model's experts; harmless when they are on offer already. A model without any is served locally."""
+    if index.offered_layers:
+        commands.publish_build(build_description(index))
+
+
+def record_verdict(verification: Verification) -> None:
+    """A passed replica goes live in the market, a failed one is lost. Raises NotAcknowledged to be called again."""
+    try:
+        with market_connection():
+            if verification.verdict is Verdict.PASSED:
+                commands.verify_replica(
+                    verification.claim_id, verification.fence, verification.sha256, backbone=verification.backbone
+                )
+            else:
+                commands.lose_replica(verification.claim_id, verification.fence, verification.verdict)
+    except MarketError as error:
+        logger.info("claim %d: the verdict came too late: %s", verification.claim_id, error)
+
+
+def credit_window(window: CreditWindow) -> None:
+    """Pays every node of the window, each under its own key. Raises NotAcknowledged, CreditRefused."""
+    started = datetime.fromtimestamp(window.started, UTC)
+    ended = datetime.fromtimestamp(max(window.ended, window.started + SHORTEST_WINDOW_SECONDS), UTC)
+    refused: list[str] = []
+    for node_id, rows in window.by_node().items():
+        rows_by_layer = [(layer, count) for _, layer, count in rows]
+        try:
+            with market_connection():
+                commands.credit_work(window.key(node_id), window.build, node_id, started, ended, rows_by_layer)
+        except MarketError as error:
+            refused.append(f"{node_id}: {error.code}: {error}")
+    if refused:
+        raise CreditRefused("; ".join(refused))
+
+
+def observe_demand(index: ModelIndex, counts: npt.NDArray[np.uint64], since: float, until: float) -> None:
+    """counts: (all layers, experts); the market takes the layers on offer, in order. Raises NotAcknowledged."""
+    if not index.offered_layers:
+        return
+    offered = counts[sorted(index.offered_layers)].astype(np.int64)
+    with market_connection():
+        commands.observe_demand(
+            index.fingerprint, offered, datetime.fromtimestamp(since, UTC), datetime.fromtimestamp(until, UTC)
+        )
+
+
+@contextmanager
+def market_connection() -> Iterator[None]:
+    """A database connection of this thread, a broken one replaced; raises NotAcknowledged when there is none now."""
+    close_old_connections()
+    try:
+        yield
+    except (DatabaseError, Busy, Conflict) as error:
+        close_old_connections()
+        raise NotAcknowledged(f"the market cannot take this now: {error}") from error
