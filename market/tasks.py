@@ -22,7 +22,7 @@ def step(now: datetime) -> UpkeepReport:
     return UpkeepReport(expired_claims=tuple(commands.expire_leases(now)))
 
 
-@shared_task(name="market.upkeep", queue="upkeep", ignore_result=True)
+@shared_task(name="market.upkeep", ignore_result=True)
 def upkeep() -> None:
     report = step(timezone.now())
     if report.expired_claims:
