@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,23 +21,18 @@ WORKERS_SECONDS = 120.0
 ASK_EVERY_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class Secrets:
-    """Made once per VAR_DIR, each in a file of mode 0600."""
+def prepare(var_dir: Path) -> str:
+    """Makes VAR_DIR (0700) with its folders and secrets (0600); keeps what is there; returns the SECRET_KEY.
 
-    secret_key: str
-    api_key: str
-
-
-def prepare(var_dir: Path) -> Secrets:
-    """Makes VAR_DIR (0700) with its folders and secrets; keeps what is there. Raises OSError."""
+    Raises OSError.
+    """
     var_dir.mkdir(parents=True, exist_ok=True)
     var_dir.chmod(0o700)
     for name in ("logs", "redis", "beat", "workers", "traces"):
         (var_dir / name).mkdir(exist_ok=True)
     (var_dir / "redis").chmod(0o700)
     secret(var_dir / "backbone.token")
-    return Secrets(secret(var_dir / "secret.key"), secret(var_dir / "development.key", prefix="es-dev-"))
+    return secret(var_dir / "secret.key")
 
 
 def free_port(host: str, port: int) -> int:
@@ -55,7 +50,7 @@ def free_port(host: str, port: int) -> int:
 
 
 class Launch:
-    """One run of `up`. `migrate` brings the database up to date; `say` prints one line."""
+    """One run of `up`. `open_database` migrates it and returns the development API key; `say` prints one line."""
 
     def __init__(
         self,
@@ -64,12 +59,13 @@ class Launch:
         *,
         inherited: Mapping[str, str],
         database_url: str,
-        migrate: Callable[[], None],
+        open_database: Callable[[], str],
         say: Callable[[str], None],
         start_seconds: float,
     ) -> None:
         self.options, self.sizes, self.inherited = options, sizes, inherited
-        self._database_url, self._migrate, self._say, self._start_seconds = database_url, migrate, say, start_seconds
+        self._database_url, self._open_database, self._say = database_url, open_database, say
+        self._start_seconds = start_seconds
         self._supervisor = Supervisor(options.logs, options.base_dir, say)
         self._started = time.monotonic()
         self._asked_at = 0.0
@@ -77,15 +73,17 @@ class Launch:
 
     def run(self) -> None:
         """Returns after a clean stop; raises AlreadyRunning, StartFailed, NoRedisServer, OSError."""
-        prepared = prepare(self.options.var_dir)
+        secret_key = prepare(self.options.var_dir)
         with run_file.owned(self.options.var_dir), self._supervisor.signals_handled():
             port = free_port(self.options.host, self.options.port)
-            self.options = replace(self.options, port=port, secret_key=prepared.secret_key)
+            self.options = replace(self.options, port=port, secret_key=secret_key)
             try:
                 with self._store():
+                    api_key = self._open_database()
+                    self._tell("database", "up to date")
                     self._start_server()
                     self._start_workers()
-                    self._note(prepared.api_key)
+                    self._note(api_key)
                     self._greet()
                     self._supervisor.run()
             except StopRequested:
@@ -116,8 +114,6 @@ class Launch:
                 shutil.rmtree(path.parent, ignore_errors=True)
 
     def _start_server(self) -> None:
-        self._migrate()
-        self._tell("database", "migrated")
         self._supervisor.start(plan.server(self.options, self.inherited))
         self._wait(lambda now: now.answers, "The web server", self._start_seconds, "web")
         self._tell("web", self.options.url)

@@ -14,6 +14,7 @@ from config.supervisor.launch import Launch
 from config.supervisor.plan import ExpertSizes, Options
 from config.supervisor.run_file import AlreadyRunning
 from config.supervisor.supervise import StartFailed
+from inference.api_keys import ensure_development_key
 from inference.errors import InferenceError
 from inference.gguf_index import open_index
 from inference.worker.options import parse_size
@@ -69,7 +70,7 @@ class Command(BaseCommand):
             sizes,
             inherited=os.environ,
             database_url=settings.DATABASE_URL or f"sqlite:///{settings.DATABASES['default']['NAME']}",
-            migrate=migrate,
+            open_database=open_database,
             say=self._say,
             start_seconds=options["start_seconds"],
         )
@@ -92,7 +93,11 @@ def expert_sizes(model: Path) -> ExpertSizes:
     return ExpertSizes(sum(layer.experts for layer in layers), max((layer.expert_bytes for layer in layers), default=1))
 
 
-def migrate() -> None:
-    """Brings the database up to date and lets go of it: the children have connections of their own."""
+def open_database() -> str:
+    """Brings the database up to date; returns the development API key, made at the first start; lets go of it again:
+    the children have connections of their own."""
     call_command("migrate", interactive=False, verbosity=0)
-    connections.close_all()
+    try:
+        return ensure_development_key()
+    finally:
+        connections.close_all()
