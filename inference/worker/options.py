@@ -78,13 +78,15 @@ def default_threads() -> int:
     return max(1, (os.cpu_count() or 1) // 2)
 
 
-def add_arguments(parser: argparse.ArgumentParser, server: str | None = None) -> None:
-    """Declare the worker's options; without a default server, `--server` is required."""
-    server_help = "address of the server, for example https://swarm.example"
-    if server is not None:
-        server_help += " (default: %(default)s)"
+def add_arguments(parser: argparse.ArgumentParser, *, server_required: bool = True) -> None:
+    """Declare the worker's options."""
     parser.add_argument(
-        "--server", metavar="URL", type=parse_server, default=server, required=server is None, help=server_help
+        "--server",
+        metavar="URL",
+        type=parse_server,
+        required=server_required,
+        help="address of the server, for example https://swarm.example"
+        + ("" if server_required else " (default: the one that runs on this machine)"),
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(

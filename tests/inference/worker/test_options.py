@@ -103,11 +103,11 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert "42MB" in text
 
 
-def test_a_server_known_from_elsewhere_is_the_default() -> None:
+def test_a_caller_that_knows_a_server_may_leave_it_out() -> None:
     parser = argparse.ArgumentParser()
-    options.add_arguments(parser, server="http://127.0.0.1:8000")
+    options.add_arguments(parser, server_required=False)
 
-    assert options.options_from(parser.parse_args([])).server == "http://127.0.0.1:8000"
+    assert parser.parse_args([]).server is None
 
 
 def test_a_system_that_does_not_tell_its_memory_lends_a_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
