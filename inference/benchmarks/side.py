@@ -1,0 +1,181 @@
+"""One side of a comparison in a process of its own: `python -m inference.benchmarks.side --side ours --model M ...`.
+
+The process loads the model once and then obeys lines of JSON on stdin, one answer line on stdout each, so that rounds
+of two sides can alternate while both keep their model:
+
+    {"prepare": BATCH}  read BATCH prompts             -> {"ready": BATCH}
+    {"round": STEPS}    BATCH tokens in each of STEPS  -> {"seconds": ..., "cpu_seconds": ...}
+
+Sides: `ours` = the engine's lane with the expert backend, a dispatcher without workers, a listener that takes every
+event; `plain` = a bare llama_decode loop with llama.cpp's greedy sampler, `use_extra_bufts=False`; `plain-defaults` =
+the same with llama.cpp's defaults (repacked weights), which dies by a signal on some machines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from inference.backend import SwarmBackend
+from inference.dispatch import Dispatcher, DispatchPolicy
+from inference.generation import Generation, GenerationRequest, TokenEvent
+from inference.gguf_index import open_index
+from inference.lane import Lane
+from inference.llama import Batch, Context, ContextSettings, Model, SamplerChain
+from inference.sampling import SamplingParameters
+from relay.work import Dispatch, OnDone
+
+SIDES = ("ours", "plain", "plain-defaults")
+PROMPT_TOKENS = 4
+GREEDY = SamplingParameters(temperature=0.0, max_tokens=1 << 20, ignore_eos=True)
+
+
+def prompt(number: int, vocabulary_size: int) -> tuple[int, ...]:
+    """A different prompt for every sequence; the same on every side."""
+    values = np.random.default_rng(number).integers(20, vocabulary_size - 20, PROMPT_TOKENS)
+    return tuple(int(value) for value in values)
+
+
+class NoWorkers:
+    """The transport of a swarm without workers: the dispatcher has nobody to send anything to."""
+
+    def submit_many(self, dispatches: Sequence[tuple[Dispatch, OnDone]]) -> list[int]:
+        raise AssertionError("there are no workers")
+
+    def cancel(self, requests: Sequence[int]) -> None:
+        raise AssertionError("there are no workers")
+
+
+class Side(Protocol):
+    def prepare(self, batch: int) -> None:
+        """Starts `batch` sequences, prompts read."""
+
+    def step(self) -> None:
+        """One token of every sequence."""
+
+
+class OurSide:
+    """The lane as the engine drives it."""
+
+    def __init__(self, context: Context, model: Model) -> None:
+        self._context, self._model = context, model
+        self._lane = Lane(context)
+        self._events: list[TokenEvent] = []
+
+    def prepare(self, batch: int) -> None:
+        self._lane.abandon("cancelled")
+        vocabulary, longest = self._model.vocabulary, self._context.settings.sequence_tokens
+        for number in range(batch):
+            request = GenerationRequest(str(number), prompt(number, vocabulary.size), GREEDY)
+            self._lane.add(Generation(request, self._events.append, vocabulary, longest))
+        for _ in range(batch):
+            self._lane.step()
+
+    def step(self) -> None:
+        self._events.clear()
+        self._lane.step()
+
+
+class PlainSide:
+    """A bare loop over llama_decode and llama.cpp's greedy sampler: no text, no events, no bookkeeping."""
+
+    def __init__(self, context: Context, model: Model) -> None:
+        self._context, self._model = context, model
+        self._chain = SamplerChain(model.vocabulary)
+        self._chain.add_ban(sorted(model.vocabulary.end_tokens))
+        self._chain.add_greedy()
+        self._batch = Batch(context.settings.sequences)
+        self._batch.sequences[:] = np.arange(self._batch.capacity)
+        self._batch.wants_logits[:] = 1
+
+    def prepare(self, batch: int) -> None:
+        self._context.clear()
+        reader = Batch(PROMPT_TOKENS)
+        reader.size = PROMPT_TOKENS
+        reader.positions[:] = np.arange(PROMPT_TOKENS)
+        reader.wants_logits[-1] = 1
+        self._batch.size = batch
+        for number in range(batch):
+            reader.tokens[:] = prompt(number, self._model.vocabulary.size)
+            reader.sequences[:] = number
+            assert self._context.decode(reader) == 0
+            self._batch.tokens[number] = self._chain.sample(self._context, PROMPT_TOKENS - 1)
+        self._batch.positions[:batch] = PROMPT_TOKENS
+        # The lane's sequences started one after the other and are as long as this on average.
+        for _ in range(batch // 2):
+            self.step()
+
+    def step(self) -> None:
+        batch, context, chain = self._batch, self._context, self._chain
+        assert context.decode(batch) == 0
+        size = batch.size
+        batch.tokens[:size] = [chain.sample(context, row) for row in range(size)]
+        batch.positions[:size] += 1
+
+
+def open_side(name: str, path: Path, settings: ContextSettings, handles: ExitStack) -> Side:
+    """Loads the model; `handles` frees what was opened."""
+    lane_context: Any = nullcontext()
+    if name == "ours":
+        index = open_index(path)
+        dispatcher = Dispatcher(
+            NoWorkers(),
+            layers=index.trunk_layers,
+            experts_per_layer=index.experts_per_layer,
+            policy=DispatchPolicy(),
+        )
+        lane_context = SwarmBackend.install(dispatcher).lane(0, settings.threads)
+    model = handles.enter_context(Model(path, use_extra_bufts=name == "plain-defaults"))
+    with lane_context:
+        context = handles.enter_context(Context(model, settings))
+    return OurSide(context, model) if name == "ours" else PlainSide(context, model)
+
+
+def obey(side: Side, command: dict[str, int]) -> dict[str, Any]:
+    """Carries out one command line."""
+    match command:
+        case {"prepare": batch}:
+            side.prepare(batch)
+            return {"ready": batch}
+        case {"round": steps}:
+            cpu, start = time.process_time(), time.perf_counter()
+            for _ in range(steps):
+                side.step()
+            seconds = time.perf_counter() - start
+            return {"seconds": seconds, "cpu_seconds": time.process_time() - cpu}
+        case _:
+            raise ValueError(f"unknown command {command}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One side of a benchmark; obeys JSON lines on stdin.")
+    parser.add_argument("--side", choices=SIDES, required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--sequences", type=int, required=True)
+    parser.add_argument("--sequence-tokens", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    options = parser.parse_args()
+    settings = ContextSettings(
+        sequence_tokens=options.sequence_tokens,
+        sequences=options.sequences,
+        batch_tokens=max(64, options.sequences),
+        threads=options.threads,
+        outputs=options.sequences,
+    )
+    with ExitStack() as handles:
+        side = open_side(options.side, options.model, settings, handles)
+        print(json.dumps({"loaded": options.side}), flush=True)
+        for line in sys.stdin:
+            print(json.dumps(obey(side, json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

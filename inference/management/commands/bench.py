@@ -1,0 +1,43 @@
+"""`manage.py bench NAME [--json] [--quick]`: figures that others can run; exits 0 when it measured."""
+
+import json
+import os
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from inference.benchmarks.overhead import SideFailed, overhead
+from inference.benchmarks.progress import ProgressBar
+from inference.benchmarks.report import as_object, as_table
+
+BENCHMARKS = {"overhead": overhead}
+
+
+class Command(BaseCommand):
+    help = "Measure something: overhead = the backbone with all experts local against plain llama.cpp."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", choices=sorted(BENCHMARKS))
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of the table.")
+        parser.add_argument("--quick", action="store_true", help="A smoke run: small models, few repetitions.")
+        parser.add_argument("--threads", type=int, default=0, help="Cores for each side; default: all of them.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        cache = Path(settings.VAR_DIR) / "bench"
+        cache.mkdir(parents=True, exist_ok=True)
+        threads = options["threads"] or len(os.sched_getaffinity(0))
+        benchmark = BENCHMARKS[options["name"]]
+        try:
+            with ProgressBar(sys.stderr, hidden=options["json"]) as bar:
+                results = benchmark(cache, quick=options["quick"], threads=threads, progress=bar)
+        except SideFailed as error:
+            raise CommandError(str(error)) from error
+        if options["json"]:
+            self.stdout.write(json.dumps(as_object(options["name"], results, settings.BASE_DIR), indent=2))
+        else:
+            self.stdout.write("\n".join(as_table(results)))

@@ -1,0 +1,86 @@
+"""The demo model's stored logits against the backbone's, here: `python -m inference.verify.reference`.
+
+The stored logits (`tests/data/reference_logits.npz`: one batch of 64 held-out tokens) may come from another processor,
+whose kernels round differently, so this is a sanity case with limits, not an exact one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.backend import SwarmBackend
+from inference.llama import Batch, Context, ContextSettings, Model
+from inference.synthetic import DEMO_MODEL
+from inference.verify.replay import max_abs_diff
+
+REFERENCE = Path(__file__).resolve().parents[2] / "tests" / "data" / "reference_logits.npz"
+# One batch against token by token on one machine, which round as differently as two machines may:
+# KL at most 0.047, top-1 agreement 61 of 64. The limits leave twice that.
+KL_LIMIT = 0.1
+TOP1_LIMIT = 0.9
+# The conditions under which the logits were stored (models/MODEL_CARD.md).
+SETTINGS = ContextSettings(sequence_tokens=512, sequences=1, batch_tokens=512, threads=1, outputs=512)
+
+Logits = npt.NDArray[np.float32]
+
+
+def divergence(theirs: Logits, ours: Logits) -> npt.NDArray[np.float64]:
+    """KL(theirs || ours) of every position in nats: (positions, n_vocab) float32 each -> (positions,)."""
+    p, q = _log_softmax(theirs), _log_softmax(ours)
+    kl: npt.NDArray[np.float64] = (np.exp(p) * (p - q)).sum(axis=1)
+    return kl
+
+
+def _log_softmax(logits: Logits) -> npt.NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
+
+
+def backbone_logits(tokens: npt.NDArray[np.int32], chunk: int) -> Logits:
+    """(tokens, n_vocab) of the demo model with our expert backend, all experts local, `chunk` tokens per decode."""
+    backend = SwarmBackend.install(lambda call: call.compute_all())
+    with Model(DEMO_MODEL) as model:
+        with backend.lane(0, SETTINGS.threads):
+            context = Context(model, SETTINGS)
+        with context:
+            batch = Batch(chunk)
+            batch.wants_logits[:] = 1
+            parts = []
+            for start in range(0, len(tokens), chunk):
+                part = tokens[start : start + chunk]
+                batch.size = len(part)
+                batch.tokens[: len(part)] = part
+                batch.positions[: len(part)] = np.arange(start, start + len(part))
+                assert context.decode(batch) == 0
+                parts.append(context.logits(len(part)).copy())
+    return np.concatenate(parts)
+
+
+def compare(theirs: Logits, ours: Logits) -> dict[str, Any]:
+    """The figures of the case and whether they are within the limits."""
+    kl = float(divergence(theirs, ours).max())
+    top1 = float((theirs.argmax(axis=1) == ours.argmax(axis=1)).mean())
+    return {
+        "ok": kl <= KL_LIMIT and top1 >= TOP1_LIMIT,
+        "positions": len(theirs),
+        "max_abs_diff": max_abs_diff(ours, theirs),
+        "kl_max": kl,
+        "top1_agreement": top1,
+        "extra": {"kl_limit": KL_LIMIT, "top1_limit": TOP1_LIMIT},
+    }
+
+
+def main() -> None:
+    with np.load(REFERENCE) as stored:
+        tokens, theirs = stored["tokens"].astype(np.int32), stored["logits"]
+    print(json.dumps(compare(theirs, backbone_logits(tokens, len(tokens)))))
+
+
+if __name__ == "__main__":
+    main()
