@@ -15,20 +15,19 @@ ROOT = Path(__file__).resolve().parent.parent
 APPS = ("market", "relay", "inference", "frontend", "config")
 FRAMEWORKS = {"django", "channels", "celery", "ninja", "daphne", "kombu"}
 
-# The edges of each app: where Django, Channels and Celery begin. Every other module is pure: it imports no framework
-# and no edge, so that it can be read, tested and run (`python -m inference.worker`) without them.
-EDGES = {
-    "market": ("market.admin", "market.api", "market.apps", "market.commands", "market.management",
-               "market.migrations", "market.models", "market.presence", "market.projections", "market.queries",
-               "market.schemas", "market.store", "market.tasks", "market.views"),
-    "relay": ("relay.apps", "relay.authenticate", "relay.consumers", "relay.routing"),
-    "inference": ("inference.api", "inference.apps", "inference.bootstep", "inference.jobs",
-                  "inference.management", "inference.migrations", "inference.models", "inference.node_host", "inference.reports",
-                  "inference.slice_views", "inference.stats", "inference.tasks", "inference.views"),
-    "config": ("config.apps", "config.asgi", "config.celery", "config.checks", "config.management", "config.settings",
-               "config.tasks", "config.urls", "config.watchdog"),
+# Must work where no framework is installed, with everything that they import of this tree.
+PURE = {
+    "relay": ("relay.errors", "relay.frames", "relay.protocol", "relay.messages", "relay.client",
+              "relay.backbone_link"),
+    "market": ("market.errors", "market.events", "market.fold", "market.pricing", "market.coverage",
+               "market.ledger"),
+    "inference": ("inference.errors", "inference.gguf_index", "inference.slices", "inference.slice_file",
+                  "inference.ggml", "inference.kernel", "inference.numpy_kernel", "inference.backend",
+                  "inference.engine", "inference.sampling", "inference.trace", "inference.dispatch",
+                  "inference.replica_table", "inference.work_report", "inference.worker"),
+    "config": ("config.environment", "config.embedded_redis", "config.supervisor", "config.version"),
 }  # fmt: skip
-# The one place where pure modules of an app use another: the relay's pure half carries the frames of both ends.
+# The only use that pure modules make of another app: the relay's pure half carries the frames of both ends.
 PURE_ACROSS = {"inference": "relay"}
 
 # Edges of an app: the only importers of another app's modules, and what they may import.
@@ -92,28 +91,43 @@ def test_an_app_imports_of_others_only_what_the_arrows_allow(app: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def is_pure(module: str) -> bool:
-    edges = EDGES.get(app_of(module), (app_of(module),))
-    return not any(module == edge or module.startswith(f"{edge}.") for edge in edges)
+def pure_modules(app: str) -> list[str]:
+    """The named modules, packages with all that is in them."""
+    return [
+        module
+        for module, _ in sources(app)
+        if any(module == root or module.startswith(f"{root}.") for root in PURE[app])
+        and not module.endswith("__main__")
+    ]
 
 
-@pytest.mark.parametrize("app", EDGES)
-def test_pure_modules_import_no_framework_and_no_edge(app: str) -> None:
-    known = project_modules()
+def reached(roots: list[str], graph: dict[str, set[str]]) -> set[str]:
+    """The modules of this tree that importing the roots loads, packages above them included."""
+    found: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        module = waiting.pop()
+        if module in graph and module not in found:
+            found.add(module)
+            waiting += graph[module] | {module.rpartition(".")[0]}
+    return found
+
+
+@pytest.mark.parametrize("app", PURE)
+def test_pure_modules_reach_no_framework_and_no_other_app(app: str) -> None:
+    graph = {module: imports(module, path) for each in APPS for module, path in sources(each)}
     wrong = [
         f"{module} imports {name}"
-        for module, path in sources(app)
-        if is_pure(module)
-        for name in sorted(imports(module, path))
-        if app_of(name) in FRAMEWORKS
-        or (name in known and not (is_pure(name) and app_of(name) in {app, PURE_ACROSS.get(app)}))
+        for module in sorted(reached(pure_modules(app), graph))
+        for name in sorted(graph[module])
+        if app_of(name) in FRAMEWORKS or (name in graph and app_of(name) not in {app, PURE_ACROSS.get(app)})
     ]
 
     assert not wrong, "\n".join(wrong)
 
 
 def test_pure_modules_work_where_no_framework_is_installed() -> None:
-    modules = sorted(module for module in project_modules() if is_pure(module) and not module.endswith("__main__"))
+    modules = [module for app in PURE for module in pure_modules(app)]
     # None makes the import fail as if the framework were not installed, also for a package that tries and gives up.
     program = (
         "import importlib, sys\n"
@@ -124,3 +138,9 @@ def test_pure_modules_work_where_no_framework_is_installed() -> None:
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stderr
+
+
+def test_every_pure_module_exists() -> None:
+    known = project_modules()
+
+    assert [root for roots in PURE.values() for root in roots if root not in known] == []
