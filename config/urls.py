@@ -1,12 +1,13 @@
 """Every address of the server, in one list."""
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from market.api import urls as node_api_urls
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
+    path("", include("inference.urls")),
     path("api/", node_api_urls),
 ]
 # The one JSON error shape below /api/, Django's page elsewhere.

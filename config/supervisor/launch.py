@@ -1,11 +1,9 @@
 """The life of one server: own VAR_DIR, start stage by stage, tell the user, run until a signal, stop, clean up."""
 
 import os
-import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +67,7 @@ class Launch:
         self._supervisor = Supervisor(options.logs, options.base_dir, say)
         self._started = time.monotonic()
         self._asked_at = 0.0
+        self._socket: Path | None = None
         self._readiness = readiness.Readiness()
 
     def run(self) -> None:
@@ -78,40 +77,38 @@ class Launch:
             port = free_port(self.options.host, self.options.port)
             self.options = replace(self.options, port=port, secret_key=secret_key)
             try:
-                with self._store():
-                    api_key = self._open_database()
-                    self._tell("database", "up to date")
-                    self._start_server()
-                    self._start_workers()
-                    self._note(api_key)
-                    self._greet()
-                    self._supervisor.run()
+                self._start_store()
+                api_key = self._open_database()
+                self._tell("database", "up to date")
+                self._start_server()
+                self._start_workers()
+                self._note(api_key)
+                self._greet()
+                self._supervisor.run()
             except StopRequested:
-                self._say("Stopped while starting.")
+                self._say("Asked to stop while starting.")
             finally:
                 self._say("Stopping ...")
                 self._supervisor.stop()
+                self._remove_socket()
                 self._say("Stopped.")
 
-    @contextmanager
-    def _store(self) -> Iterator[None]:
-        """Starts the embedded Redis unless a URL is given; its socket goes when everything has stopped."""
+    def _start_store(self) -> None:
+        """Starts the embedded Redis unless a URL is given."""
         if self.options.redis_url:
-            yield
             return
-        path = embedded_redis.socket_path(self.options.redis_dir)
+        path = self._socket = embedded_redis.socket_path(self.options.redis_dir)
         path.unlink(missing_ok=True)
         self._supervisor.start([plan.store(self.options, path, self.inherited)])
         self._supervisor.wait_until(lambda: embedded_redis.answers(path), "Redis", STORE_SECONDS, "redis")
         self.options = replace(self.options, redis_url=embedded_redis.url(path))
         self._tell("redis", f"embedded, {path}")
-        try:
-            yield
-        finally:
-            self._supervisor.stop()
-            path.unlink(missing_ok=True)
-            if path.parent != self.options.redis_dir:
-                shutil.rmtree(path.parent, ignore_errors=True)
+
+    def _remove_socket(self) -> None:
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)
+            if self._socket.parent != self.options.redis_dir:
+                self._socket.parent.rmdir()
 
     def _start_server(self) -> None:
         self._supervisor.start(plan.server(self.options, self.inherited))
