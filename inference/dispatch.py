@@ -23,7 +23,7 @@ from inference.backend import ExpertCall
 from inference.kernel import quantize_rows
 from inference.owners import Owner, Owners
 from inference.replica_table import LayerReplicas, Replica, ReplicaTable
-from inference.rows import ByteArray, Float32Array, RowType
+from inference.rows import TYPE_Q8_K, ByteArray, Float32Array, RowType
 from inference.work_report import RowPlace, WorkKey, WorkReport
 from relay.work import Dispatch, Failed, Outcome
 
@@ -243,7 +243,7 @@ class Dispatcher:
     def _encode(self, call: ExpertCall) -> tuple[Float32Array | ByteArray, RowType]:
         """All rows of the step in their wire form, quantised once for all owners."""
         block_type = call.block_type if self.policy.row_type is RowType.Q8 else None
-        if block_type is None:
+        if block_type != TYPE_Q8_K:  # the wire's row dtype q8 is Q8_K alone: receivers tell the width from the size
             return call.hidden, RowType.F32
         return quantize_rows(call.hidden, block_type), RowType.Q8
 
