@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from celery import Celery, signals
-from kombu.entity import Queue
+from kombu.entity import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -37,10 +37,15 @@ def timetable() -> dict[str, dict[str, Any]]:
     }
 
 
+def queue(name: str) -> Queue:
+    """A queue with an exchange of its own: on Celery's default one, each message would reach every queue."""
+    return Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
+
+
 app = Celery("expertswarm")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(
-    task_queues=[Queue(name) for name in QUEUES],  # type: ignore[no-untyped-call]
+    task_queues=[queue(name) for name in QUEUES],
     task_default_queue=UPKEEP_QUEUE,
     task_create_missing_queues=False,
     task_routes={"inference.generate": {"queue": BACKBONE_QUEUE}},

@@ -79,6 +79,25 @@ TARGET_REPLICAS = _env.integer(
     "TARGET_REPLICAS", 1, "Replicas per expert before its price falls to the stand-by rate.", minimum=1
 )
 
+# --- API and pages ----------------------------------------------------------------------------------------------------
+API_QUEUE_LENGTH = _env.integer(
+    "API_QUEUE_LENGTH", 512, "Answers open at once, running or waiting; more get 429 with Retry-After.", minimum=1
+)
+API_OPEN_PER_KEY = _env.integer("API_OPEN_PER_KEY", 128, "Answers that one API key may have open at once.", minimum=1)
+API_REQUESTS_PER_MINUTE = _env.integer(
+    "API_REQUESTS_PER_MINUTE", 600, "Requests that one API key may make in a minute; 0: no limit."
+)
+API_BODY_BYTES = _env.integer("API_BODY_BYTES", 1 << 20, "Longest body of an API request, in bytes.", minimum=1024)
+API_PATIENCE_SECONDS = _env.seconds(
+    "API_PATIENCE_SECONDS", 600.0, "An answer is given up when no token of it came for this long."
+)
+DEMO_PROMPT = _env.flag(
+    "DEMO_PROMPT", False, "Offer the prompt box to strangers too; a server that only this machine reaches always does."
+)
+DEMO_REQUESTS_PER_MINUTE = _env.integer(
+    "DEMO_REQUESTS_PER_MINUTE", 20, "Prompts that one address may send through the page in a minute.", minimum=1
+)
+
 INSTALLED_APPS = [
     "daphne",
     "django.contrib.admin",

@@ -33,6 +33,12 @@ def test_generations_go_to_the_backbone_and_everything_else_to_upkeep() -> None:
     assert router.route({}, "config.canary")["queue"].name == "upkeep"
 
 
+def test_a_message_reaches_one_queue_alone() -> None:
+    bindings = [(queue.exchange.name, queue.routing_key) for queue in app.amqp.queues.values()]
+
+    assert bindings == [(name, name) for name in QUEUES]
+
+
 def test_a_misspelt_queue_is_an_error_and_not_a_new_queue() -> None:
     assert app.conf.task_create_missing_queues is False
     assert set(app.amqp.queues) == set(QUEUES)
