@@ -43,6 +43,15 @@ class UnknownToken(ServerRefused):
     """The server does not know this node's token (any more)."""
 
 
+class RelayRefused(WorkerError):
+    """The relay ended the session for good; `code` is the relay's (docs/protocol.md)."""
+
+    def __init__(self, code: str, message: str, *, fatal: bool) -> None:
+        super().__init__(message)
+        self.code = code
+        self.fatal = fatal
+
+
 class BadAnswer(WorkerError):
     """The server's answer is not what this version of the worker understands."""
 

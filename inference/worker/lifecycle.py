@@ -54,7 +54,7 @@ class Link(Protocol):
         ...
 
     def update(self, token: str) -> None:
-        """Holdings changed: connect when there is something to serve, tell the relay, or hang up."""
+        """Connect when there is something to serve, tell the relay what is held, or hang up."""
         ...
 
     def drop(self, holding: Holding) -> None:
@@ -139,6 +139,8 @@ class Worker:
             return pause_seconds
         plan = plan_claims([held.claim for held in self._holdings], self._claims, budget_bytes)
         self._drop(plan.drop)
+        if plan.drop:
+            self._link.update(self._market.token or "")
         await self._give_back(plan.give_back)
         fetch = plan.fetch
         if not fetch and plan.free_bytes > 0:
@@ -146,6 +148,7 @@ class Worker:
         self._store.prune([held.claim for held in self._holdings] + list(fetch))
         for claim in fetch:
             await self._acquire(claim, pause_seconds)
+        self._link.update(self._market.token or "")
         self._say_what_is_served()
         return pause_seconds
 
@@ -164,6 +167,7 @@ class Worker:
         forget_identity(self._folder)
         self._market.token = None
         self._drop(tuple(held.claim for held in self._holdings))
+        self._link.update("")
         self._claims = ()
 
     async def _budget(self) -> int | None:
@@ -228,8 +232,6 @@ class Worker:
             holding = self._holdings.find(claim.claim_id)
             assert holding is not None
             self._link.drop(holding)
-        if claims:
-            self._link.update(self._market.token or "")
 
     async def _give_back(self, claims: tuple[Claim, ...]) -> None:
         for claim in claims:

@@ -94,7 +94,10 @@ def pause_seconds(attempt: int) -> float:
 
 def error_from(response: httpx.Response, body: bytes) -> ServerRefused | ServerUnreachable:
     """The exception for an answer of 400 or above, in the server's own words where it has some."""
-    code, message = "http_error", f"{response.request.url.host} answered {response.status_code} {response.reason_phrase}"
+    code, message = (
+        "http_error",
+        f"{response.request.url.host} answered {response.status_code} {response.reason_phrase}",
+    )
     # Anything but our error shape is a proxy's page, or no body: the status line has to do.
     with contextlib.suppress(ValueError, KeyError, TypeError):
         error = json.loads(body)["error"]

@@ -39,14 +39,18 @@ class Outlet(Protocol):
 
 
 class Job:
-    """One accepted request on its way through the queue. Cancelling is a flag, because a queue cannot be searched."""
+    """One accepted request on its way through the queue. Cancelling is a flag, because a queue cannot be searched.
 
-    __slots__ = ("cancelled", "frame", "holding")
+    `abandoned`: the connection on which it came is gone, so there is nobody to tell anything.
+    """
+
+    __slots__ = ("abandoned", "cancelled", "frame", "holding")
 
     def __init__(self, frame: Frame, holding: Holding) -> None:
         self.frame = frame
         self.holding = holding
         self.cancelled = False
+        self.abandoned = False
 
 
 class Answer(NamedTuple):
@@ -81,6 +85,7 @@ class ExpertService:
         self._queue_limit = queue_limit
         self._loop = asyncio.get_running_loop()
         self._jobs: dict[tuple[int, int], Job] = {}
+        self._unfinished = 0
         self._queue: queue.SimpleQueue[Job | Holding | None] = queue.SimpleQueue()
         self._answers: deque[Answer] = deque()
         self._idle = asyncio.Event()
@@ -91,7 +96,7 @@ class ExpertService:
     @property
     def waiting(self) -> int:
         """Requests that were accepted and not answered yet."""
-        return len(self._jobs)
+        return self._unfinished
 
     def receive(self, frame: Frame) -> None:
         """Take one whole frame from the relay."""
@@ -108,6 +113,12 @@ class ExpertService:
         self._holdings.remove(holding.claim.claim_id)
         self._queue.put(holding)
 
+    def abandon_all(self) -> None:
+        """The connection is gone: forget its requests. Numbers may come again on the next one and mean others."""
+        for job in self._jobs.values():
+            job.cancelled = job.abandoned = True
+        self._jobs.clear()
+
     async def finish(self, timeout_seconds: float) -> bool:
         """Wait until nothing is queued; False when that takes longer than the timeout."""
         try:
@@ -119,8 +130,7 @@ class ExpertService:
 
     def close(self) -> None:
         """End the computing thread after what it computes now; everything else in the queue is dropped."""
-        for job in self._jobs.values():
-            job.cancelled = True
+        self.abandon_all()
         self._queue.put(None)
 
     # --- event loop ---------------------------------------------------------------------------------------------------
@@ -134,12 +144,13 @@ class ExpertService:
             raise Refused(ErrorCode.STALE_FENCE, f"claim {lease.claim_id} with fence {lease.fence} is not held here")
         if holding.claim.layer != frame.layer:
             raise Refused(ErrorCode.UNKNOWN_EXPERT, f"claim {lease.claim_id} is not about layer {frame.layer}")
-        if len(self._jobs) >= self._queue_limit:
-            raise Refused(ErrorCode.OVERLOADED, f"{len(self._jobs)} requests are waiting here")
+        if self._unfinished >= self._queue_limit:
+            raise Refused(ErrorCode.OVERLOADED, f"{self._unfinished} requests are waiting here")
         key = (frame.stream, frame.request)
         if key in self._jobs:
             raise Refused(ErrorCode.BAD_BODY, f"request {frame.request} is already being computed")
         job = self._jobs[key] = Job(frame, holding)
+        self._unfinished += 1
         self._idle.clear()
         self._queue.put(job)
 
@@ -163,19 +174,26 @@ class ExpertService:
         """Send all answers that the thread has put down; it schedules one call per answer, so none is left behind."""
         while self._answers:
             job, reply = self._answers.popleft()
+            self._unfinished -= 1
+            if job.abandoned:
+                self.counters.cancelled += 1
+                continue
             del self._jobs[job.frame.stream, job.frame.request]
             self._outlet.consumed(job.frame)
             if reply is None or job.cancelled:
                 self.counters.cancelled += 1
-                continue
-            if reply.type is FrameType.RESULT:
-                self.counters.answered += 1
-                self.counters.rows += reply.pairs
             else:
-                self.counters.refused += 1
-            self._outlet.send(reply)
-        if not self._jobs:
+                self._count(reply)
+                self._outlet.send(reply)
+        if not self._unfinished:
             self._idle.set()
+
+    def _count(self, reply: Frame) -> None:
+        if reply.type is FrameType.RESULT:
+            self.counters.answered += 1
+            self.counters.rows += reply.pairs
+        else:
+            self.counters.refused += 1
 
     # --- computing thread ---------------------------------------------------------------------------------------------
     def _compute_all(self) -> None:

@@ -229,6 +229,21 @@ async def test_a_backbone_that_left_takes_all_its_requests_with_it(slow: tuple[S
     assert [(answer.stream, answer.request) for answer in answers] == [(4, 1)]
 
 
+async def test_a_lost_connection_takes_its_requests_with_it(slow: tuple[Stage, SlowKernel]) -> None:
+    stage, kernel = slow
+    stage.service.receive(a_request(1))
+    await asyncio.to_thread(kernel.started.wait, 5)
+
+    stage.service.abandon_all()
+    stage.service.receive(a_request(1))  # the same numbers on the next connection mean another request
+    kernel.go.set()
+    answers = await stage.answers()
+
+    assert [(answer.request, answer.type.name) for answer in answers] == [(1, "RESULT")]
+    assert stage.outlet.consumed_bytes == len(a_request().body)
+    assert (stage.service.counters.answered, stage.service.counters.cancelled) == (1, 1)
+
+
 async def test_a_request_number_in_use_is_refused(slow: tuple[Stage, SlowKernel]) -> None:
     stage, kernel = slow
 

@@ -40,7 +40,11 @@ def refusal(status: int, code: str, message: str) -> Answer:
 
 @dataclass
 class Town:
-    """The market's state. `offer`: ranges (layer, first, last) that are given out one per claim request."""
+    """The market's state.
+
+    `offer`: ranges (layer, first, last) that are given out one per claim request; while `stuck` is clear, no request is
+    answered.
+    """
 
     offer: list[tuple[int, int, int]] = field(default_factory=list)
     reason: tuple[str, str] = ("no_work", "every expert is covered")
@@ -52,8 +56,12 @@ class Town:
     released: list[int] = field(default_factory=list)
     down: bool = False
     no_slices: bool = False
+    stuck: threading.Event = field(default_factory=threading.Event)
     url: str = ""
     last_id: int = 0
+
+    def __post_init__(self) -> None:
+        self.stuck.set()
 
     def answer(self, method: str, path: str, body: Any, token: str | None) -> Answer:
         if self.down:
@@ -126,6 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _any(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.town.stuck.wait(10)
         if wanted := SLICE_PATH.fullmatch(self.path):
             self._slice(wanted)
             return
