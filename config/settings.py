@@ -87,7 +87,6 @@ API_OPEN_PER_KEY = _env.integer("API_OPEN_PER_KEY", 128, "Answers that one API k
 API_REQUESTS_PER_MINUTE = _env.integer(
     "API_REQUESTS_PER_MINUTE", 600, "Requests that one API key may make in a minute; 0: no limit."
 )
-API_BODY_BYTES = _env.integer("API_BODY_BYTES", 1 << 20, "Longest body of an API request, in bytes.", minimum=1024)
 API_PATIENCE_SECONDS = _env.seconds(
     "API_PATIENCE_SECONDS", 600.0, "An answer is given up when no token of it came for this long."
 )
