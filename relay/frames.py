@@ -6,7 +6,8 @@ with one byte more, the role preamble (`Role`). `docs/protocol.md` holds the sam
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -165,16 +166,16 @@ def split_frame(frame: Frame) -> Iterator[Frame]:
         yield frame._replace(flags=frame.flags | more, chunk=index, body=body)
 
 
-def pack_messages(frames: Iterable[Frame], target: int = MESSAGE_TARGET_BYTES) -> Iterator[bytes]:
-    """Messages that hold the frames in order, each of about `target` bytes at most (a larger frame travels alone)."""
-    parts: list[Body] = []
-    size = 0
-    for frame in frames:
-        added = HEADER_BYTES + len(frame.body)
-        if parts and size + added > target:
-            yield b"".join(parts)
-            parts, size = [], 0
-        parts += (encode_header(frame), frame.body)
-        size += added
-    if parts:
-        yield b"".join(parts)
+def take_message(queue: deque[bytes], target: int = MESSAGE_TARGET_BYTES) -> bytes | None:
+    """Takes encoded frames from the left and joins them to one message of at most `target` bytes.
+
+    A larger frame travels alone; None when the queue is empty.
+    """
+    if not queue:
+        return None
+    parts = [queue.popleft()]
+    size = len(parts[0])
+    while queue and size + len(queue[0]) <= target:
+        parts.append(queue.popleft())
+        size += len(parts[-1])
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from relay.frames import MESSAGE_TARGET_BYTES, Frame, encode_frame
+from relay.frames import Frame, encode_frame, take_message
 from relay.messages import ping_frame
 
 PROBE_BYTES = 256 * 1024
@@ -101,15 +101,8 @@ class Outbound:
                 return
 
     def take(self) -> bytes | None:
-        """The next message: as many waiting frames as fit the target size, at least one; None when nothing waits."""
-        if not self._queue:
-            return None
-        parts = [self._queue.popleft()]
-        size = len(parts[0])
-        while self._queue and size + len(self._queue[0]) <= MESSAGE_TARGET_BYTES:
-            parts.append(self._queue.popleft())
-            size += len(parts[-1])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        """The next message; None when nothing waits."""
+        return take_message(self._queue)
 
     def clear(self) -> None:
         """Drops whatever was not yet sent."""

@@ -1,6 +1,7 @@
 """relay/consumers.py and relay/connection.py through Channels' communicator, with a market that the test owns."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from relay.codes import CloseCode
 from relay.connection import Timing
 from relay.consumers import RelayConsumer
 from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES
-from relay.frames import CHUNK_BYTES, Frame, FrameType, Role, decode_frames, encode_frame, pack_messages
+from relay.frames import CHUNK_BYTES, Frame, FrameType, Role, decode_frames, encode_frame, take_message
 from relay.messages import (
     LEASE,
     credit_frame,
@@ -45,7 +46,8 @@ class Client:
         assert await self.socket.connect() == (True, None)
 
     async def send(self, *frames: Frame) -> None:
-        for message in pack_messages(frames):
+        queue = deque(map(encode_frame, frames))
+        while (message := take_message(queue)) is not None:
             await self.socket.send_to(bytes_data=message)
 
     async def hello(self, role: Role, **fields: object) -> None:

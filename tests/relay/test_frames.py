@@ -1,6 +1,7 @@
 """Exact bytes, every truncation, every limit, and a seeded fuzz of relay/frames.py."""
 
 import random
+from collections import deque
 
 import pytest
 
@@ -16,8 +17,8 @@ from relay.frames import (
     decode_frames,
     encode_frame,
     encode_header,
-    pack_messages,
     split_frame,
+    take_message,
 )
 
 FULL = Frame(
@@ -169,10 +170,13 @@ def test_it_refuses_a_body_of_more_chunks_than_the_field_can_count() -> None:
         list(split_frame(Frame(FrameType.RESULT, body=Huge())))
 
 
-def test_it_packs_frames_in_order_into_messages_below_the_target() -> None:
+def test_it_joins_frames_in_order_into_messages_below_the_target() -> None:
     frames = [Frame(FrameType.RESULT, request=index, body=bytes(index * 40)) for index in range(1, 60)]
+    queue = deque(map(encode_frame, frames))
 
-    messages = list(pack_messages(frames, target=4096))
+    messages = []
+    while (message := take_message(queue, target=4096)) is not None:
+        messages.append(message)
 
     assert len(messages) > 10
     assert all(len(message) <= 4096 for message in messages)
@@ -180,12 +184,11 @@ def test_it_packs_frames_in_order_into_messages_below_the_target() -> None:
 
 
 def test_it_sends_a_frame_above_the_target_alone() -> None:
-    frames = [Frame(FrameType.RESULT, request=n, body=bytes(CHUNK_BYTES)) for n in (1, 2)]
+    queue = deque(encode_frame(Frame(FrameType.RESULT, request=n, body=bytes(CHUNK_BYTES))) for n in (1, 2))
 
-    messages = list(pack_messages(frames))
+    sizes = [len(take_message(queue) or b"") for _ in range(3)]
 
-    assert [len(message) for message in messages] == [CHUNK_BYTES + HEADER_BYTES] * 2
-    assert list(pack_messages([])) == []
+    assert sizes == [CHUNK_BYTES + HEADER_BYTES] * 2 + [0]
 
 
 def _mutated(random_bytes: random.Random, samples: list[bytes]) -> bytes:

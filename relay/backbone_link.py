@@ -1,0 +1,342 @@
+"""The backbone's end of all its relays: requests out, outcomes in, the roster of workers beside them.
+
+One thread runs one event loop with a `RelayClient` per relay. Other threads hand work over with `submit_many`, which
+never blocks and never waits for the loop; outcomes are reported in the link's thread. It knows sessions, credit and
+bytes; it knows nothing of deadlines, of experts or of money.
+"""
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from relay.client import RelayClient
+from relay.errors import MessageError, Rejected
+from relay.frames import FLAG_MORE, Frame, FrameType, Role
+from relay.messages import Lease, cancel_frame, dispatch_frame, read_refusal, read_result, read_roster, row_width
+from relay.records import Json, RosterChange, RosterSession
+from relay.work import Dispatch, Failed, OnDone, Outcome, Result
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+MAX_COUNT = 0xFFFF
+_KINDS = {"dispatch": FrameType.DISPATCH, "challenge": FrameType.CHALLENGE}
+
+
+class SessionKey(NamedTuple):
+    """A worker session: the relay's place in the list of addresses, and its number there."""
+
+    relay: int
+    session: int
+
+
+Sessions = Mapping[SessionKey, RosterSession]
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request that was sent. `chunks`: body of an answer that arrives in several, so far."""
+
+    key: SessionKey
+    pairs: int
+    n_embd: int
+    on_done: OnDone
+    chunks: bytearray | None = None
+    next_chunk: int = 0
+
+
+class BackboneLink:
+    """Made and used from any thread; `on_done` and `on_roster` are called in the link's own and must be quick."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        token: str,
+        build: str,
+        kernel_class: str,
+        name: str = "",
+        capabilities: Json | None = None,
+        on_roster: Callable[[Sessions], None] = lambda sessions: None,
+    ) -> None:
+        self.counters: Counter[str] = Counter()
+        self.rejected: Rejected | None = None
+        self._sessions: Sessions = MappingProxyType({})
+        self._hello = {
+            "token": token,
+            "build": build,
+            "kernel_class": kernel_class,
+            "name": name,
+            "capabilities": capabilities or {},
+        }
+        self._on_roster = on_roster
+        self._ids = itertools.count(1)
+        self._pending: dict[int, Pending] = {}
+        self._by_session: dict[SessionKey, set[int]] = {}
+        self._lock = threading.Lock()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._is_woken = False
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._clients = [self._client(relay, url) for relay, url in enumerate(urls)]
+        self._thread = threading.Thread(target=self._run, name="relay-link", daemon=True)
+
+    def _client(self, relay: int, url: str) -> RelayClient:
+        return RelayClient(
+            url,
+            Role.BACKBONE,
+            lambda: self._hello,
+            partial(self._on_frame, relay),
+            on_welcome=lambda welcome: logger.info("%s: connected as stream %d", url, welcome.stream),
+            on_closed=partial(self._on_closed, relay),
+            whole_bodies=False,
+        )
+
+    # --- any thread ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Hangs up and waits for the thread; what is pending fails with `stopped`."""
+        if self._thread.ident is None:
+            self._close()
+            return
+        self._call(self._stop_clients)
+        self._thread.join(STOP_SECONDS)
+
+    @property
+    def sessions(self) -> Sessions:
+        """An immutable snapshot of the workers that take work, newest state."""
+        return self._sessions
+
+    def submit(self, dispatch: Dispatch, on_done: OnDone) -> int:
+        """One request, see `submit_many`."""
+        return self.submit_many([(dispatch, on_done)])[0]
+
+    def submit_many(self, dispatches: Sequence[tuple[Dispatch, OnDone]]) -> list[int]:
+        """Queues requests and returns their ids at once; each `on_done` is called once unless cancelled first.
+
+        Arrays of a Dispatch must not change until its outcome is there. Fails a request at once, with a code, when
+        its session has left (`session_left`), its worker's credit is used up (`no_credit`), the relay is lost
+        (`relay_lost`) or its arrays do not fit the wire (`bad_body`).
+        """
+        requests = [next(self._ids) for _ in dispatches]
+        self._call(partial(self._submit_all, requests, dispatches))
+        return requests
+
+    def cancel(self, requests: Sequence[int]) -> None:
+        """Forgets requests: unless it was called already, their `on_done` is not called any more."""
+        if requests:
+            self._call(partial(self._cancel_all, tuple(requests)))
+
+    def _call(self, work: Callable[[], None]) -> None:
+        """Runs `work` in the link's thread, after what was handed over before it; a burst costs one wake-up.
+
+        Once the link has stopped, `work` runs in the caller's thread: there is no other any more.
+        """
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._inbox.append(work)
+                if self._loop is not None and not self._is_woken:
+                    self._is_woken = True
+                    self._loop.call_soon_threadsafe(self._work)
+        if is_closed:
+            work()
+
+    # --- the link's thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        self._work()
+        try:
+            await asyncio.gather(*map(self._keep_connected, self._clients), self._stopping.wait())
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """From here on `_call` runs everything in the caller's thread, and every request fails."""
+        with self._lock:
+            self._is_closed = True
+        self._work()
+        self._fail(list(self._pending), Failed("stopped", "the link to the relay was stopped"))
+
+    async def _keep_connected(self, client: RelayClient) -> None:
+        try:
+            await client.run()
+        except Rejected as error:
+            self.rejected = error
+            logger.error("%s refused this backbone for good: %s (%s)", client.url, error, error.code)
+
+    def _stop_clients(self) -> None:
+        for client in self._clients:
+            client.stop()
+        self._stopping.set()
+
+    def _work(self) -> None:
+        with self._lock:
+            works, self._inbox = self._inbox, deque()
+            self._is_woken = False
+        for work in works:
+            work()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def _submit_all(self, requests: list[int], dispatches: Sequence[tuple[Dispatch, OnDone]]) -> None:
+        for request, (dispatch, on_done) in zip(requests, dispatches, strict=True):
+            self.counters["submitted"] += 1
+            failed = self._send(request, dispatch, on_done)
+            if failed is not None:
+                self._report(on_done, failed)
+
+    def _send(self, request: int, dispatch: Dispatch, on_done: OnDone) -> Failed | None:
+        """Sends one request and remembers it, or says why not."""
+        key = dispatch.session
+        if not isinstance(key, SessionKey) or key not in self._sessions:
+            return Failed("session_left", "this worker is not connected")
+        rows, pairs = dispatch.rows, dispatch.pairs
+        if not (0 < rows.shape[0] <= MAX_COUNT and 0 < pairs.shape[0] <= MAX_COUNT):
+            return Failed("bad_body", f"{rows.shape[0]} rows and {pairs.shape[0]} pairs do not fit one request")
+        try:
+            n_embd = row_width(dispatch.row_dtype, rows.shape[1] * rows.itemsize)
+        except MessageError as error:
+            return Failed(error.code, str(error))
+        frame = dispatch_frame(
+            layer=dispatch.layer,
+            session=key.session,
+            request=request,
+            lease=Lease(dispatch.fence, dispatch.claim_id),
+            pairs=pairs,
+            rows=rows,
+            row_dtype=dispatch.row_dtype,
+            kind=_KINDS[dispatch.kind],
+        )
+        if not self._clients[key.relay].try_send(frame):
+            return Failed("no_credit", "this worker has not yet taken what was sent before")
+        self.counters["sent_bytes"] += len(frame.body)
+        self._pending[request] = Pending(key, pairs.shape[0], n_embd, on_done)
+        self._by_session.setdefault(key, set()).add(request)
+        return None
+
+    def _cancel_all(self, requests: tuple[int, ...]) -> None:
+        for request in requests:
+            pending = self._take(request)
+            if pending is not None:
+                self.counters["cancelled"] += 1
+                self._clients[pending.key.relay].send(cancel_frame(request, session=pending.key.session))
+
+    def _take(self, request: int) -> Pending | None:
+        pending = self._pending.pop(request, None)
+        if pending is not None:
+            self._by_session[pending.key].discard(request)
+        return pending
+
+    def _finish(self, request: int, outcome: Outcome) -> None:
+        pending = self._take(request)
+        if pending is not None:
+            self._report(pending.on_done, outcome)
+
+    def _fail(self, requests: Iterable[int], outcome: Failed) -> None:
+        for request in requests:
+            self._finish(request, outcome)
+
+    def _report(self, on_done: OnDone, outcome: Outcome) -> None:
+        self.counters["results" if isinstance(outcome, Result) else f"failed_{outcome.code}"] += 1
+        try:
+            on_done(outcome)
+        except Exception:
+            logger.exception("a callback failed; the link goes on")
+
+    # --- frames -------------------------------------------------------------------------------------------------------
+
+    def _on_frame(self, relay: int, frame: Frame) -> None:
+        key = SessionKey(relay, frame.session)
+        match frame.type:
+            case FrameType.RESULT | FrameType.ERROR:
+                self._on_answer(key, frame)
+            case FrameType.ROSTER:
+                self._on_change(relay, read_roster(frame))
+            case FrameType.DRAIN:
+                self._set_sessions({other: session for other, session in self._sessions.items() if other != key})
+            case _:
+                self.counters[f"received_{frame.type.name.lower()}"] += 1
+        self._clients[relay].consumed(frame)
+
+    def _on_answer(self, key: SessionKey, frame: Frame) -> None:
+        pending = self._pending.get(frame.request)
+        if pending is None or pending.key != key:
+            # Cancelled or given up, or no answer to anything that this worker was asked.
+            self.counters["late"] += not frame.flags & FLAG_MORE
+            return
+        self.counters["received_bytes"] += len(frame.body)
+        try:
+            outcome = _outcome(pending, frame)
+        except MessageError as error:
+            outcome = Failed("bad_result", str(error))
+        if outcome is not None:
+            self._finish(frame.request, outcome)
+
+    def _on_change(self, relay: int, change: RosterChange) -> None:
+        gone = [SessionKey(relay, session) for session in change.left]
+        if change.full:
+            gone += [key for key in self._sessions if key.relay == relay]
+        sessions = dict(self._sessions)
+        for key in gone:
+            sessions.pop(key, None)
+        sessions |= {SessionKey(relay, session.session): session for session in change.joined}
+        self._set_sessions(sessions)
+        self._forget(gone, Failed("session_left", "this worker left"))
+
+    def _on_closed(self, relay: int, reason: str) -> None:
+        keys = {key for key in (*self._sessions, *self._by_session) if key.relay == relay}
+        self._set_sessions({key: session for key, session in self._sessions.items() if key not in keys})
+        self._forget(keys, Failed("relay_lost", reason))
+
+    def _forget(self, keys: Iterable[SessionKey], failed: Failed) -> None:
+        """Sessions are gone: their requests fail now, not at a deadline."""
+        for key in keys:
+            if key in self._sessions:
+                continue
+            self._clients[key.relay].forget_peer(key.session)
+            self._fail(list(self._by_session.get(key, ())), failed)
+            self._by_session.pop(key, None)
+
+    def _set_sessions(self, sessions: dict[SessionKey, RosterSession]) -> None:
+        self._sessions = MappingProxyType(sessions)
+        try:
+            self._on_roster(self._sessions)
+        except Exception:
+            logger.exception("the roster's callback failed; the link goes on")
+
+
+def _outcome(pending: Pending, frame: Frame) -> Outcome | None:
+    """What an answer says; None while chunks are missing. Raises MessageError for a body of the wrong shape."""
+    if frame.type is FrameType.ERROR:
+        refusal = read_refusal(frame)
+        return Failed(refusal.code, refusal.message)
+    more = frame.flags & FLAG_MORE
+    if more or frame.chunk:
+        if pending.chunks is None:
+            pending.chunks = bytearray()
+        expected = 4 * pending.pairs * pending.n_embd
+        if frame.chunk != pending.next_chunk or len(pending.chunks) + len(frame.body) > expected:
+            raise MessageError(f"chunk {frame.chunk} is out of order, or more than {expected} bytes came")
+        pending.chunks += frame.body
+        pending.next_chunk += 1
+        if more:
+            return None
+        frame = frame._replace(body=pending.chunks)
+    return Result(read_result(frame, pending.pairs, pending.n_embd))
