@@ -8,7 +8,6 @@ from django.http import HttpRequest
 
 from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Event, Layer, Node, NodeProfile, Posting
 
-
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
 else:

@@ -95,7 +95,7 @@ def postgres_url() -> str:
     return url
 
 
-def in_threads(count: int, work: Callable[[int], None], timeout_seconds: float = 60.0) -> None:
+def in_threads(count: int, work: Callable[[int], object], timeout_seconds: float = 60.0) -> None:
     """Runs work(0) .. work(count - 1) at once, each with its own connection; raises the first error.
 
     A thread that does not end in time is a deadlock and fails the test.
