@@ -146,9 +146,8 @@ class Engine:
             context = self._handles.enter_context(Context(self.model, self.lane_settings))
         trace = None
         if self._trace_dir is not None:
-            header = TraceHeader(
-                self.model.path, _fingerprint(self.model.path), self.vocabulary.size, self.lane_settings, number
-            )
+            path = self.model.path.resolve()
+            header = TraceHeader(path, _fingerprint(path), self.vocabulary.size, self.lane_settings, number)
             trace = self._handles.enter_context(TraceWriter(self._trace_dir / f"lane-{number}.jsonl", header))
         return Lane(context, trace=trace, on_left=lambda generation: self._left(number, generation))
 

@@ -84,9 +84,10 @@ class Child:
             self.process.stdin.flush()
         return self.answer()
 
-    def tokens_per_second(self, batch: int, steps: int) -> float:
+    def tokens_per_second(self, steps: int) -> float:
         """Runs a round. Raises SideFailed."""
-        return batch * steps / float(self.ask(round=steps)["seconds"])
+        answer = self.ask(round=steps)
+        return float(answer["tokens"] / answer["seconds"])
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,9 @@ def _run_case(
     for pair in range(plan.pairs):
         # Every other pair the order turns, so that neither side always comes first.
         for child in sides if pair % 2 == 0 else reversed(sides):
-            samples[child.side].append(child.tokens_per_second(batch, steps))
+            samples[child.side].append(child.tokens_per_second(steps))
         if crash is None:
-            crash = _crash_of(lambda: samples[defaults.side].append(defaults.tokens_per_second(batch, steps)))
+            crash = _crash_of(lambda: samples[defaults.side].append(defaults.tokens_per_second(steps)))
         tell((pair + 1) / plan.pairs, case)
     return samples, crash
 

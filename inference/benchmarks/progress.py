@@ -19,12 +19,16 @@ class ProgressBar:
             self._stream.write(f"\r\x1b[K[{'#' * done}{'.' * (WIDTH - done)}] {share:4.0%} {text}")
             self._stream.flush()
 
+    def clear(self) -> None:
+        """Takes the bar away, so that a line can be printed."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        self.clear()

@@ -4,7 +4,7 @@ The process loads the model once and then obeys lines of JSON on stdin, one answ
 of two sides can alternate while both keep their model:
 
     {"prepare": BATCH}  read BATCH prompts             -> {"ready": BATCH}
-    {"round": STEPS}    BATCH tokens in each of STEPS  -> {"seconds": ..., "cpu_seconds": ...}
+    {"round": STEPS}    BATCH tokens in each of STEPS  -> {"tokens": ..., "seconds": ..., "cpu_seconds": ...}
 
 Sides: `ours` = the engine's lane with the expert backend, a dispatcher without workers, a listener that takes every
 event; `plain` = a bare llama_decode loop with llama.cpp's greedy sampler, `use_extra_bufts=False`; `plain-defaults` =
@@ -58,8 +58,8 @@ class Side(Protocol):
     def prepare(self, batch: int) -> None:
         """Starts `batch` sequences, prompts read."""
 
-    def step(self) -> None:
-        """One token of every sequence."""
+    def step(self) -> int:
+        """One token of every sequence; returns how many."""
 
 
 class OurSide:
@@ -79,9 +79,10 @@ class OurSide:
         for _ in range(batch):
             self._lane.step()
 
-    def step(self) -> None:
+    def step(self) -> int:
         self._events.clear()
         self._lane.step()
+        return len(self._events)
 
 
 class PlainSide:
@@ -113,12 +114,13 @@ class PlainSide:
         for _ in range(batch // 2):
             self.step()
 
-    def step(self) -> None:
+    def step(self) -> int:
         batch, context, chain = self._batch, self._context, self._chain
         assert context.decode(batch) == 0
         size = batch.size
         batch.tokens[:size] = [chain.sample(context, row) for row in range(size)]
         batch.positions[:size] += 1
+        return size
 
 
 def open_side(name: str, path: Path, settings: ContextSettings, handles: ExitStack) -> Side:
@@ -147,10 +149,9 @@ def obey(side: Side, command: dict[str, int]) -> dict[str, Any]:
             return {"ready": batch}
         case {"round": steps}:
             cpu, start = time.process_time(), time.perf_counter()
-            for _ in range(steps):
-                side.step()
+            tokens = sum(side.step() for _ in range(steps))
             seconds = time.perf_counter() - start
-            return {"seconds": seconds, "cpu_seconds": time.process_time() - cpu}
+            return {"tokens": tokens, "seconds": seconds, "cpu_seconds": time.process_time() - cpu}
         case _:
             raise ValueError(f"unknown command {command}")
 

@@ -25,7 +25,8 @@ class Case:
     model: key of MODELS. placement: which experts worker processes hold (the first half of every layer, or all), cut
     into `workers` ranges, each held `replicas` times. sequences: of all lanes together, = the largest batch of a lane
     times lanes. requests of about `tokens` tokens each. kill: SIGKILL a worker after a third of the tokens.
-    cancel: some requests are cancelled on the way. remote: bounds on the share of expert rows that workers computed.
+    cancel: some requests are cancelled on the way. kernel: the workers' (`ggml`, or `numpy`, which is not exact).
+    remote: bounds on the share of expert rows that workers computed.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Case:
     tokens: int = 40
     kill: bool = False
     cancel: bool = False
+    kernel: Literal["ggml", "numpy"] = "ggml"
     remote: tuple[float, float] = (0.9, 1.0)
 
     def to_json(self) -> dict[str, Any]:
@@ -97,10 +99,15 @@ def _small(expert_type: str, folder: Path) -> Path:
     return small_qwen35moe(folder / f"small-{expert_type}.gguf", expert_type=expert_type)
 
 
+def _split_demo(folder: Path) -> Path:
+    (folder / "demo-split").mkdir(exist_ok=True)
+    return split(DEMO_MODEL, folder / "demo-split", 3)[0]
+
+
 MODELS: dict[str, Callable[[Path], Path]] = {
     "demo": lambda folder: DEMO_MODEL,
     "merged": lambda folder: demo_variant(folder / "demo-merged.gguf", merged=True),
-    "split": lambda folder: split(DEMO_MODEL, folder / "demo-split", 3)[0],
+    "split": _split_demo,
     "mixed": lambda folder: demo_variant(folder / "demo-mixed.gguf", down_in_layers=dict.fromkeys((0, 3, 6), "Q6_K")),
     **{name: partial(_small, name) for name in ("Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4")},
     "qwen3moe": lambda folder: small_qwen3moe(folder / "small-qwen3moe.gguf"),

@@ -133,7 +133,7 @@ class LocalSwarm:
             for worker in self._workers:
                 self._wait_until_ready(worker)
         except BaseException:
-            self._end_workers()
+            self._close()
             raise
         self._selector.register(self._reader_wakes, selectors.EVENT_READ, None)
         self._thread.start()
@@ -142,10 +142,21 @@ class LocalSwarm:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop_reader.close()
+        self._stop_reader.close()  # wakes the reading thread
         self._thread.join()
-        self._end_workers()
+        self._close()
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.channel.close()  # a worker ends when its socket is closed
+        for worker in self._workers:
+            try:
+                worker.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
         self._selector.close()
+        self._stop_reader.close()
         self._reader_wakes.close()
 
     def _start(self, number: int, ranges: Sequence[Range]) -> Worker:
@@ -185,16 +196,6 @@ class LocalSwarm:
         assert [frame.type for frame in reader.feed(data)] == [FrameType.PING]
         worker.channel.settimeout(None)
         self._selector.register(worker.channel, selectors.EVENT_READ, (worker, reader))
-
-    def _end_workers(self) -> None:
-        for worker in self._workers:
-            worker.channel.close()
-        for worker in self._workers:
-            try:
-                worker.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
 
     # --- requests -----------------------------------------------------------------------------------------------------
     def _submit(self, dispatch: Dispatch, on_done: OnDone) -> int:

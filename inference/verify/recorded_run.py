@@ -26,7 +26,7 @@ from inference.sampling import SamplingParameters
 from inference.verify.cases import Case, holdings
 from inference.verify.local_swarm import LocalSwarm
 
-CONTEXT_TOKENS = 256
+CONTEXT_TOKENS = 512
 PATIENCE_SECONDS = 300.0
 OPENINGS = (
     "In the beginning God created the heaven and the earth",
@@ -98,7 +98,7 @@ def run(case: Case, model: Path, out: Path) -> Outcome:
     """Raises InferenceError, TimeoutError."""
     index = open_index(model)
     with ExitStack() as handles:
-        swarm = handles.enter_context(LocalSwarm(index, holdings(case, index), out / "slices"))
+        swarm = handles.enter_context(LocalSwarm(index, holdings(case, index), out / "slices", kernel=case.kernel))
         dispatcher = _dispatcher(case, index, swarm)
         backend = SwarmBackend.install(dispatcher)
         engine = Engine(

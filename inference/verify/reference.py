@@ -19,10 +19,10 @@ from inference.synthetic import DEMO_MODEL
 from inference.verify.replay import max_abs_diff
 
 REFERENCE = Path(__file__).resolve().parents[2] / "tests" / "data" / "reference_logits.npz"
-# One batch against token by token on one machine, which round as differently as two machines may:
-# KL at most 0.047, top-1 agreement 61 of 64. The limits leave twice that.
-KL_LIMIT = 0.1
-TOP1_LIMIT = 0.9
+# Measured: stored on one processor, computed on another: KL at most 0.0020, all 64 top choices equal. On one processor,
+# one batch against token by token: 0.0029 and 63 of 64 on these tokens, up to 0.055 and 97% on 1,800 other ones.
+KL_LIMIT = 0.05
+TOP1_LIMIT = 0.95
 # The conditions under which the logits were stored (models/MODEL_CARD.md).
 SETTINGS = ContextSettings(sequence_tokens=512, sequences=1, batch_tokens=512, threads=1, outputs=512)
 

@@ -13,11 +13,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from inference.errors import InferenceError
 from inference.verify.cases import FULL, MIN_POSITIONS, MODELS, QUICK, QUICK_POSITIONS, Case
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,10 +57,15 @@ class CaseResult:
         }
 
 
-def verify(cache: Path, *, quick: bool) -> Iterator[CaseResult]:
+def verify(
+    cache: Path, *, quick: bool, progress: Callable[[float, str], None] = lambda share, text: None
+) -> Iterator[CaseResult]:
     """Runs the matrix (or its short form), case by case. cache: folder for the synthetic models, kept."""
+    cases = QUICK if quick else FULL
+    progress(0.0, "reference logits")
     yield run_reference()
-    for case in QUICK if quick else FULL:
+    for number, case in enumerate(cases, start=1):
+        progress(number / (len(cases) + 1), case.name)
         yield run_case(case, cache, QUICK_POSITIONS if quick else MIN_POSITIONS)
 
 
@@ -74,7 +80,7 @@ def run_case(case: Case, cache: Path, positions: int) -> CaseResult:
             ["--case", json.dumps(case.to_json()), "--model", str(model), "--out", str(folder)],
         )
         replayed = _child("inference.verify.replay", run["traces"])
-    except ChildFailed as failure:
+    except (ChildFailed, InferenceError, OSError) as failure:
         return CaseResult(case.name, "exact", False, extra={"error": str(failure)})
     finally:
         shutil.rmtree(folder)
