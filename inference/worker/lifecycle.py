@@ -210,10 +210,10 @@ class Worker:
             return (), pause_seconds
         for claim in claims:
             logger.info(
-                "claimed %s: %.1f MB, up to %d microcredits per hour",
+                "claimed %s: %.1f MB, up to %.3f credits per hour",
                 claim,
                 claim.size_bytes / 1e6,
-                claim.rate_microcredits_per_hour,
+                claim.rate_microcredits_per_hour / 1e6,
             )
         self._claims += claims
         return claims, pause_seconds
@@ -293,7 +293,7 @@ class Worker:
         for claim in claims:
             await self._market.release(claim.claim_id)
         if claims:
-            logger.info("gave back %d claims", len(claims))
+            logger.info("gave back %s", "; ".join(map(str, claims)))
 
 
 class KeepAlive:

@@ -99,7 +99,7 @@ def test_a_signal_gives_the_claims_back_and_ends_with_0(tmp_path: Path, town: To
 
     assert code == 0, worker.output
     assert town.released == [1]
-    assert "gave back 1 claims" in worker.output
+    assert "gave back layer 3, experts 8-14" in worker.output
     assert "Traceback" not in worker.output
 
 
