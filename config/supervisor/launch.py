@@ -26,7 +26,7 @@ def prepare(var_dir: Path) -> str:
     """
     var_dir.mkdir(parents=True, exist_ok=True)
     var_dir.chmod(0o700)
-    for name in ("logs", "redis", "beat", "workers", "traces"):
+    for name in ("logs", "redis", "workers", "traces"):
         (var_dir / name).mkdir(exist_ok=True)
     (var_dir / "redis").chmod(0o700)
     secret(var_dir / "backbone.token")

@@ -133,8 +133,9 @@ def server(options: Options, inherited: Mapping[str, str]) -> list[ChildSpec]:
         # Daphne would end every relay session after a day; the relay has timers of its own.
         *("--websocket_timeout", "-1", "--no-server-name", "config.asgi:application"),
     )
-    beat_dir = options.var_dir / "beat"
-    beat = (*celery, "beat", "--schedule", str(beat_dir / "schedule"), "--pidfile", "", "--loglevel", "WARNING")
+    # In memory: the timetable is fixed and short, and a schedule file that a killed beat left behind keeps it from
+    # ever starting again.
+    beat = (*celery, "beat", "--scheduler", "celery.beat:Scheduler", "--pidfile", "", "--loglevel", "WARNING")
     threads = options.sequences + SPARE_BACKBONE_THREADS
     return [
         ChildSpec("web", Stage.SERVER, web, environment, stop_seconds=10.0),
