@@ -11,7 +11,6 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,7 +18,8 @@ from typing import NamedTuple
 from relay.client import RelayClient
 from relay.errors import MessageError, Rejected
 from relay.frames import FLAG_MORE, Frame, FrameType, Role
-from relay.messages import Lease, cancel_frame, dispatch_frame, read_refusal, read_result, read_roster, row_width
+from relay.messages import Lease, cancel_frame, dispatch_frame, read_roster, row_width
+from relay.open_requests import OpenRequests
 from relay.records import Json, RosterChange, RosterSession
 from relay.work import Dispatch, Failed, OnDone, Outcome, Result
 
@@ -38,18 +38,6 @@ class SessionKey(NamedTuple):
 
 
 Sessions = Mapping[SessionKey, RosterSession]
-
-
-@dataclass(slots=True)
-class Pending:
-    """A request that was sent. `chunks`: body of an answer that arrives in several, so far."""
-
-    key: SessionKey
-    pairs: int
-    n_embd: int
-    on_done: OnDone
-    chunks: bytearray | None = None
-    next_chunk: int = 0
 
 
 class BackboneLink:
@@ -78,8 +66,7 @@ class BackboneLink:
         }
         self._on_roster = on_roster
         self._ids = itertools.count(1)
-        self._pending: dict[int, Pending] = {}
-        self._by_session: dict[SessionKey, set[int]] = {}
+        self._open: OpenRequests[SessionKey] = OpenRequests()
         self._lock = threading.Lock()
         self._inbox: deque[Callable[[], None]] = deque()
         self._is_woken = False
@@ -172,7 +159,8 @@ class BackboneLink:
         with self._lock:
             self._is_closed = True
         self._work()
-        self._fail(list(self._pending), Failed("stopped", "the link to the relay was stopped"))
+        self._sessions = MappingProxyType({})
+        self._forget(self._open.keys(), Failed("stopped", "the link to the relay was stopped"))
 
     async def _keep_connected(self, client: RelayClient) -> None:
         try:
@@ -227,31 +215,15 @@ class BackboneLink:
         if not self._clients[key.relay].try_send(frame):
             return Failed("no_credit", "this worker has not yet taken what was sent before")
         self.counters["sent_bytes"] += len(frame.body)
-        self._pending[request] = Pending(key, pairs.shape[0], n_embd, on_done)
-        self._by_session.setdefault(key, set()).add(request)
+        self._open.add(request, key, pairs.shape[0], n_embd, on_done)
         return None
 
     def _cancel_all(self, requests: tuple[int, ...]) -> None:
         for request in requests:
-            pending = self._take(request)
-            if pending is not None:
+            key = self._open.cancel(request)
+            if key is not None:
                 self.counters["cancelled"] += 1
-                self._clients[pending.key.relay].send(cancel_frame(request, session=pending.key.session))
-
-    def _take(self, request: int) -> Pending | None:
-        pending = self._pending.pop(request, None)
-        if pending is not None:
-            self._by_session[pending.key].discard(request)
-        return pending
-
-    def _finish(self, request: int, outcome: Outcome) -> None:
-        pending = self._take(request)
-        if pending is not None:
-            self._report(pending.on_done, outcome)
-
-    def _fail(self, requests: Iterable[int], outcome: Failed) -> None:
-        for request in requests:
-            self._finish(request, outcome)
+                self._clients[key.relay].send(cancel_frame(request, session=key.session))
 
     def _report(self, on_done: OnDone, outcome: Outcome) -> None:
         self.counters["results" if isinstance(outcome, Result) else f"failed_{outcome.code}"] += 1
@@ -263,31 +235,28 @@ class BackboneLink:
     # --- frames -------------------------------------------------------------------------------------------------------
 
     def _on_frame(self, relay: int, frame: Frame) -> None:
-        key = SessionKey(relay, frame.session)
         match frame.type:
             case FrameType.RESULT | FrameType.ERROR:
-                self._on_answer(key, frame)
+                self._on_answer(SessionKey(relay, frame.session), frame)
             case FrameType.ROSTER:
                 self._on_change(relay, read_roster(frame))
             case FrameType.DRAIN:
+                key = SessionKey(relay, frame.session)
                 self._set_sessions({other: session for other, session in self._sessions.items() if other != key})
             case _:
                 self.counters[f"received_{frame.type.name.lower()}"] += 1
-        self._clients[relay].consumed(frame)
 
     def _on_answer(self, key: SessionKey, frame: Frame) -> None:
-        pending = self._pending.get(frame.request)
-        if pending is None or pending.key != key:
-            # Cancelled or given up, or no answer to anything that this worker was asked.
-            self.counters["late"] += not frame.flags & FLAG_MORE
-            return
+        answer = self._open.answer(key, frame)
         self.counters["received_bytes"] += len(frame.body)
-        try:
-            outcome = _outcome(pending, frame)
-        except MessageError as error:
-            outcome = Failed("bad_result", str(error))
-        if outcome is not None:
-            self._finish(frame.request, outcome)
+        if not answer.is_asked:
+            self.counters["unasked"] += 1
+        else:
+            self._clients[key.relay].consumed(frame)
+        if answer.on_done is not None and answer.outcome is not None:
+            self._report(answer.on_done, answer.outcome)
+        elif answer.is_asked and answer.outcome is None and not frame.flags & FLAG_MORE:
+            self.counters["late"] += 1
 
     def _on_change(self, relay: int, change: RosterChange) -> None:
         gone = [SessionKey(relay, session) for session in change.left]
@@ -301,7 +270,7 @@ class BackboneLink:
         self._forget(gone, Failed("session_left", "this worker left"))
 
     def _on_closed(self, relay: int, reason: str) -> None:
-        keys = {key for key in (*self._sessions, *self._by_session) if key.relay == relay}
+        keys = {key for key in (*self._sessions, *self._open.keys()) if key.relay == relay}
         self._set_sessions({key: session for key, session in self._sessions.items() if key not in keys})
         self._forget(keys, Failed("relay_lost", reason))
 
@@ -311,8 +280,8 @@ class BackboneLink:
             if key in self._sessions:
                 continue
             self._clients[key.relay].forget_peer(key.session)
-            self._fail(list(self._by_session.get(key, ())), failed)
-            self._by_session.pop(key, None)
+            for on_done in self._open.forget(key):
+                self._report(on_done, failed)
 
     def _set_sessions(self, sessions: dict[SessionKey, RosterSession]) -> None:
         self._sessions = MappingProxyType(sessions)
@@ -320,23 +289,3 @@ class BackboneLink:
             self._on_roster(self._sessions)
         except Exception:
             logger.exception("the roster's callback failed; the link goes on")
-
-
-def _outcome(pending: Pending, frame: Frame) -> Outcome | None:
-    """What an answer says; None while chunks are missing. Raises MessageError for a body of the wrong shape."""
-    if frame.type is FrameType.ERROR:
-        refusal = read_refusal(frame)
-        return Failed(refusal.code, refusal.message)
-    more = frame.flags & FLAG_MORE
-    if more or frame.chunk:
-        if pending.chunks is None:
-            pending.chunks = bytearray()
-        expected = 4 * pending.pairs * pending.n_embd
-        if frame.chunk != pending.next_chunk or len(pending.chunks) + len(frame.body) > expected:
-            raise MessageError(f"chunk {frame.chunk} is out of order, or more than {expected} bytes came")
-        pending.chunks += frame.body
-        pending.next_chunk += 1
-        if more:
-            return None
-        frame = frame._replace(body=pending.chunks)
-    return Result(read_result(frame, pending.pairs, pending.n_embd))

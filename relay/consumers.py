@@ -53,7 +53,8 @@ class RelayConsumer(AsyncConsumer):
                 else:
                     connection.refuse_text()
         except asyncio.CancelledError:
-            # The server stops (or gave up on a client that left): whoever still listens connects elsewhere.
+            # The server stops (or gave up on a client that left): whoever still listens connects elsewhere. Daphne
+            # 4.2.3 means to cancel us when it stops, but fails to (KeyError) and drops its sockets without a code.
             await _send(send, {"type": "websocket.close", "code": CloseCode.RESTART.value})
             raise
         finally:

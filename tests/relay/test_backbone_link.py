@@ -305,10 +305,27 @@ def test_one_worker_cannot_answer_for_another(alice: Alice, bob: ToyWorker, rela
 
     carol.client._session._peer(asked.stream)  # type: ignore[union-attr]
     carol.send(result_frame(asked._replace(session=carol.session), np.ones((2, 16), np.float32)))
-    wait_until(lambda: alice.link.counters["late"])
+    wait_until(lambda: alice.link.counters["unasked"])
 
     assert alice.outcomes.empty()
     carol.close()
+
+
+def test_a_worker_that_sends_what_nobody_asked_for_runs_out_of_credit(
+    alice: Alice, bob: ToyWorker, relay: LiveRelay
+) -> None:
+    (key,) = alice.meet()
+    alice.ask(key, rows(1))
+    assert isinstance(alice.outcome(), Result)
+    session, asked = bob.session, bob.frames[0]
+
+    for number in range(100, 120):
+        bob.send(result_frame(asked._replace(request=number), np.zeros((100, 1_000), np.float32)))
+    wait_until(lambda: alice.link.counters["received_bytes"] > CREDIT_BYTES // 2)
+
+    assert bob.session == session
+    assert alice.link.counters["received_bytes"] <= CREDIT_BYTES + 64
+    assert alice.link.counters["late"] == 0
 
 
 def test_a_relay_that_goes_away_fails_everything_and_is_found_again(
