@@ -7,6 +7,8 @@ a decode step wrote for every sequence. Readers may come late or come back: they
 import asyncio
 import logging
 import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -25,16 +27,30 @@ WAKE_KEPT_SECONDS = 60
 BEGINNING = "0-0"
 
 
-class Following:
-    """The new tokens of one generation from `next_index` on. Use as an async context manager; one reader at a time."""
+@dataclass
+class _Stream:
+    """One followed generation. has_beginning: whatever came before the next delivery has been delivered."""
 
-    def __init__(self, reader: "TokenReader", generation_id: str, next_index: int) -> None:
-        self.generation_id = generation_id
-        self.has_beginning = False
+    number: int
+    fresh: FreshTokens
+    has_beginning: bool = False
+
+
+class Following:
+    """The new tokens of some generations from `next_index` on. An async context manager, used once, by one task."""
+
+    def __init__(self, reader: "TokenReader", generation_ids: Sequence[str], next_index: int) -> None:
         self._reader = reader
-        self._fresh = FreshTokens(next_index)
+        self._streams = {
+            stream_key(generation): _Stream(number, FreshTokens(next_index))
+            for number, generation in enumerate(generation_ids)
+        }
         self._arrived = asyncio.Event()
-        self._buffer: list[StreamedToken] = []
+        self._buffer: list[tuple[int, StreamedToken]] = []
+
+    @property
+    def keys(self) -> Iterable[str]:
+        return self._streams
 
     async def __aenter__(self) -> Self:
         await self._reader.add(self)
@@ -45,8 +61,11 @@ class Following:
     ) -> None:
         self._reader.remove(self)
 
-    async def take(self, timeout_seconds: float) -> list[StreamedToken]:
-        """Everything that has arrived, in order; waits for at least one token, or returns [] after the timeout."""
+    async def take(self, timeout_seconds: float) -> list[tuple[int, StreamedToken]]:
+        """Everything that has arrived as (number of the generation, token), each generation's tokens in order.
+
+        Waits for at least one, or returns [] after the timeout.
+        """
         if not self._buffer:
             self._arrived.clear()
             try:
@@ -57,8 +76,12 @@ class Following:
         taken, self._buffer = self._buffer, []
         return taken
 
-    def deliver(self, tokens: list[StreamedToken]) -> None:
-        self._buffer += [token for token in tokens if self._fresh.admit(token)]
+    def deliver(self, key: str, tokens: Iterable[StreamedToken], *, from_beginning: bool) -> None:
+        """Called by the reader. Entries read from the middle are ignored until those before them have come."""
+        stream = self._streams[key]
+        stream.has_beginning |= from_beginning
+        if stream.has_beginning:
+            self._buffer += [(stream.number, token) for token in tokens if stream.fresh.admit(token)]
         if self._buffer:
             self._arrived.set()
 
@@ -77,15 +100,15 @@ class TokenReader:
         # The loop holds tasks weakly, and the last one may still be closing its connection when the next one starts.
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, generation_id: str, next_index: int = 0) -> Following:
-        """The generation's tokens from `next_index` on, stored ones first."""
-        return Following(self, generation_id, next_index)
+    def follow(self, *generation_ids: str, next_index: int = 0) -> Following:
+        """The generations' tokens from `next_index` on, stored ones first."""
+        return Following(self, generation_ids, next_index)
 
     async def add(self, following: Following) -> None:
-        key = stream_key(following.generation_id)
-        self._followers.setdefault(key, []).append(following)
-        # A second follower of a stream reads it from the start again; the first one drops what it has seen.
-        self._positions[key] = BEGINNING
+        for key in following.keys:
+            self._followers.setdefault(key, []).append(following)
+            # A second follower of a stream reads it from the start again; the first one drops what it has seen.
+            self._positions[key] = BEGINNING
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="token-reader")
             self._tasks.add(self._task)
@@ -94,13 +117,11 @@ class TokenReader:
             await self._wake(self._client)
 
     def remove(self, following: Following) -> None:
-        key = stream_key(following.generation_id)
-        followers = self._followers.get(key, [])
-        if following in followers:
+        for key in following.keys:
+            followers = self._followers[key]
             followers.remove(following)
-        if not followers:
-            self._followers.pop(key, None)
-            self._positions.pop(key, None)
+            if not followers:
+                del self._followers[key], self._positions[key]
 
     async def _wake(self, client: "redis.asyncio.Redis") -> None:
         """Ends the XREAD that waits without the new stream: it also waits on a stream of our own."""
@@ -140,10 +161,7 @@ class TokenReader:
     def _deliver(self, key: str, read_from: str, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
         tokens = [StreamedToken.from_fields(fields) for _, fields in entries]
         for following in self._followers[key]:
-            # Whoever joined while a read of later entries was under way must see the earlier ones first.
-            following.has_beginning |= read_from == BEGINNING
-            if following.has_beginning:
-                following.deliver(tokens)
+            following.deliver(key, tokens, from_beginning=read_from == BEGINNING)
         if self._positions[key] == read_from:  # else somebody joined meanwhile and wants the beginning
             self._positions[key] = entries[-1][0].decode()
 

@@ -1,6 +1,6 @@
 """Addresses of the inference app."""
 
-from django.urls import URLPattern, URLResolver, re_path
+from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from inference import slice_views
 
@@ -10,4 +10,5 @@ SLICE = r"^api/slices/(?P<build>[0-9a-f]{32})/(?P<layer>[0-9]{1,6})/(?P<first>[0
 urlpatterns: list[URLPattern | URLResolver] = [
     re_path(SLICE + r"$", slice_views.data, name="slice"),
     re_path(SLICE + r"/manifest$", slice_views.manifest, name="slice-manifest"),
+    path("v1/", include("inference.openai.urls")),
 ]

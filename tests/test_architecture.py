@@ -24,7 +24,9 @@ PURE = {
     "inference": ("inference.errors", "inference.gguf_index", "inference.slices", "inference.slice_file",
                   "inference.ggml", "inference.kernel", "inference.numpy_kernel", "inference.backend",
                   "inference.engine", "inference.sampling", "inference.trace", "inference.dispatch",
-                  "inference.replica_table", "inference.work_report", "inference.worker"),
+                  "inference.replica_table", "inference.work_report", "inference.worker",
+                  "inference.token_reader", "inference.openai.parameters", "inference.openai.answers",
+                  "inference.openai.chat_template"),
     "config": ("config.environment", "config.embedded_redis", "config.supervisor", "config.version"),
 }  # fmt: skip
 # The only use that pure modules make of another app: the relay's pure half carries the frames of both ends.
@@ -35,7 +37,7 @@ ALLOWED_ACROSS: dict[str, tuple[str, ...]] = {
     "market": (),
     "relay": ("market.queries", "market.presence", "market.errors"),
     "inference": ("relay", "market.queries", "market.commands", "market.errors", "market.builds", "market.presence",
-                  "config.supervisor", "config.tasks"),
+                  "config.supervisor", "config.tasks", "config.celery"),
     "frontend": ("market", "relay", "inference", "config"),
     "config": ("market", "relay", "inference", "frontend"),
 }  # fmt: skip

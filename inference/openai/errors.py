@@ -79,6 +79,12 @@ def unknown_generation(generation_id: str) -> ApiError:
     return ApiError(404, f"No generation '{generation_id}' of this key.", param="id", code="generation_not_found")
 
 
+def tokens_gone(generation_id: str) -> ApiError:
+    return ApiError(
+        410, f"The tokens of generation '{generation_id}' are no longer kept.", param="id", code="generation_gone"
+    )
+
+
 def prompt_too_long(param: str, prompt_tokens: int, limit: int) -> ApiError:
     return ApiError(
         400,

@@ -33,12 +33,12 @@ def write(client: "redis.Redis", generation: str, tokens: list[StreamedToken]) -
 async def read_all(reader: TokenReader, generation: str, next_index: int = 0) -> list[str]:
     """The texts of a generation until its end."""
     texts: list[str] = []
-    async with reader.follow(generation, next_index) as following:
+    async with reader.follow(generation, next_index=next_index) as following:
         while True:
             tokens = await following.take(5.0)
             assert tokens, f"nothing came after {texts}"
-            texts += [token.text for token in tokens]
-            if tokens[-1].finish:
+            texts += [token.text for _, token in tokens]
+            if tokens[-1][1].finish:
                 return texts
 
 
@@ -126,6 +126,19 @@ async def test_many_generations_share_one_connection(redis_database: str, client
 
     assert answers == [[f"{index} " for index in range(20)]] * 32
     assert connections.count("xread") == 1
+
+
+async def test_one_reader_follows_several_generations(redis_database: str, client: "redis.Redis") -> None:
+    write(client, "a", words("a0", "a1"))
+    write(client, "b", words("b0", "b1", finish="stop"))
+
+    async with TokenReader(redis_database).follow("a", "b") as following:
+        taken = await following.take(5.0)
+        write(client, "a", words("a2", start=2, finish="stop"))
+        taken += await following.take(5.0)
+
+    assert [token.text for number, token in taken if number == 0] == ["a0", "a1", "a2"]
+    assert [token.text for number, token in taken if number == 1] == ["b0", "b1"]
 
 
 async def test_nothing_new_is_an_empty_answer_after_the_timeout(redis_database: str) -> None:
