@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from inference.benchmarks.report import Result, pair_ratio
 from inference.synthetic import DEMO_MODEL, shape122b, small_qwen35moe
@@ -40,6 +40,13 @@ class SideFailed(RuntimeError):
     def __init__(self, side: str, reason: str, output: str) -> None:
         super().__init__(f"{side}: {reason}\n{output}".strip())
         self.reason = reason
+
+
+class Round(NamedTuple):
+    """Tokens per second of the clock and per second of processor time (busy waiting of threads included)."""
+
+    per_second: float
+    per_cpu_second: float
 
 
 @dataclass
@@ -84,15 +91,18 @@ class Child:
             self.process.stdin.flush()
         return self.answer()
 
-    def tokens_per_second(self, steps: int) -> float:
-        """Runs a round. Raises SideFailed."""
+    def round(self, steps: int) -> Round:
+        """Raises SideFailed."""
         answer = self.ask(round=steps)
-        return float(answer["tokens"] / answer["seconds"])
+        return Round(answer["tokens"] / answer["seconds"], answer["tokens"] / answer["cpu_seconds"])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """pairs: repetitions of a round per side; round_seconds: about how long a round takes."""
+    """pairs: repetitions of a round per side; round_seconds: about how long a round takes.
+
+    Many short rounds: what else runs on the machine then hits single pairs, and the median leaves those out.
+    """
 
     name: str
     model: Path
@@ -112,8 +122,8 @@ def overhead(cache: Path, *, quick: bool, threads: int, progress: Progress) -> l
         progress(0.0, "writing the synthetic model (once)")
         large = shape122b(cache / "shape122b-2-layers.gguf")
         plans = [
-            Plan("shape122b", large, BATCHES, 9, 1.5, GOAL_BATCHES),
-            Plan("demo", DEMO_MODEL, BATCHES, 9, 0.5),
+            Plan("shape122b", large, BATCHES, 25, 0.4, GOAL_BATCHES),
+            Plan("demo", DEMO_MODEL, BATCHES, 25, 0.2),
         ]
     results: list[Result] = []
     for number, plan in enumerate(plans):
@@ -147,9 +157,9 @@ def run_plan(plan: Plan, threads: int, progress: Progress) -> list[Result]:
 
 def _run_case(
     plan: Plan, batch: int, sides: list[Child], defaults: Child, crash: str | None, tell: Progress
-) -> tuple[dict[str, list[float]], str | None]:
-    """Tokens per second of every round, by side; and how the defaults crashed, if they did."""
-    samples: dict[str, list[float]] = {child.side: [] for child in (*sides, defaults)}
+) -> tuple[dict[str, list[Round]], str | None]:
+    """Every round, by side; and how the defaults crashed, if they did."""
+    samples: dict[str, list[Round]] = {child.side: [] for child in (*sides, defaults)}
     case = f"{plan.name} batch={batch}"
     tell(0.0, case)
     for child in sides:
@@ -162,9 +172,9 @@ def _run_case(
     for pair in range(plan.pairs):
         # Every other pair the order turns, so that neither side always comes first.
         for child in sides if pair % 2 == 0 else reversed(sides):
-            samples[child.side].append(child.tokens_per_second(steps))
+            samples[child.side].append(child.round(steps))
         if crash is None:
-            crash = _crash_of(lambda: samples[defaults.side].append(defaults.tokens_per_second(steps)))
+            crash = _crash_of(lambda: samples[defaults.side].append(defaults.round(steps)))
         tell((pair + 1) / plan.pairs, case)
     return samples, crash
 
@@ -178,12 +188,14 @@ def _crash_of(action: Callable[[], object]) -> str | None:
     return None
 
 
-def _result(plan: Plan, batch: int, samples: dict[str, list[float]], crash: str | None) -> Result:
+def _result(plan: Plan, batch: int, rounds: dict[str, list[Round]], crash: str | None) -> Result:
+    samples = {side: [one.per_second for one in every] for side, every in rounds.items()}
     ours, defaults = samples["ours"], samples["plain-defaults"]
     ratio = pair_ratio(ours, defaults) if crash is None else None
     said = f"to llama.cpp with its defaults: {crash}" if ratio is None else f"ratio to llama.cpp's defaults {ratio:.3f}"
     extra = {
         "peer_samples": samples["plain"],
+        "cpu_ratio": pair_ratio(*([one.per_cpu_second for one in rounds[side]] for side in ("ours", "plain"))),
         "defaults_value": statistics.median(defaults) if crash is None else None,
         "defaults_ratio": ratio,
         "defaults_crash": crash,
