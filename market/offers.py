@@ -5,9 +5,8 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from market import queries
+from market import queries, snapshots
 from market.builds import BuildDescription
-from market.commands.claims import remaining_budget
 from market.coverage import CoverageSummary, summary
 from market.errors import BudgetExhausted, MarketError, NoBuilds, Suspended
 from market.placement import Run, rank_runs, why_no_runs
@@ -60,9 +59,9 @@ def offers_for(
     budget = budget_bytes or node.budget_bytes or WHOLE_MEMORY_BYTES
     on_offer, found = [], []
     reason: MarketError = NoBuilds("no build is on offer yet; ask again later")
-    remaining = remaining_budget(now or timezone.now())
+    remaining = snapshots.remaining_budget(now or timezone.now())
     for description in [queries.build(build)] if build else queries.builds():
-        market = queries.build_market(description.fingerprint, node.node_id, types)
+        market = snapshots.build_market(description.fingerprint, node.node_id, types)
         on_offer.append(BuildOnOffer(description, summary(market.replicas, market.policy.target_replicas)))
         runs = rank_runs(market, budget)
         if not runs:

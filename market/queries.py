@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from market import presence, projections
 from market import rows as r
 from market.builds import BuildDescription
-from market.coverage import CoverageSummary, Replicas, count_replicas, held_experts, summary
+from market.coverage import CoverageSummary, Replicas, count_replicas, summary
 from market.errors import UnknownBuild
 from market.ledger import TREASURY, node_account
 from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node, NodeProfile, Posting
-from market.placement import BuildMarket
 from market.policy import Policy
 
 TOKEN_LENGTH_LIMIT = 128
@@ -173,22 +172,23 @@ def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
 def builds() -> list[BuildDescription]:
     """All published builds, oldest first."""
     rows = Build.objects.order_by("published_at", "fingerprint")
-    return [_description(row, list(Layer.objects.filter(build=row.fingerprint).order_by("ordinal"))) for row in rows]
+    return [description_of(row, list(Layer.objects.filter(build=row.fingerprint).order_by("ordinal"))) for row in rows]
 
 
 def build(fingerprint: str) -> BuildDescription:
     """Raises UnknownBuild."""
-    return _description(*_build_rows(fingerprint))
+    return description_of(*build_rows(fingerprint))
 
 
-def _build_rows(fingerprint: str) -> tuple[Build, list[Layer]]:
+def build_rows(fingerprint: str) -> tuple[Build, list[Layer]]:
+    """The rows of a build and of its layers, in order. Raises UnknownBuild."""
     row = Build.objects.filter(fingerprint=fingerprint).first()
     if row is None:
         raise UnknownBuild(f"no build {fingerprint!r} has been published; ask /api/demand for the builds on offer")
     return row, list(Layer.objects.filter(build=fingerprint).order_by("ordinal"))
 
 
-def _description(row: Build, layers: list[Layer]) -> BuildDescription:
+def description_of(row: Build, layers: list[Layer]) -> BuildDescription:
     return BuildDescription(
         fingerprint=row.fingerprint,
         name=row.name,
@@ -203,7 +203,7 @@ def _description(row: Build, layers: list[Layer]) -> BuildDescription:
     )
 
 
-def _replicas(layers: list[Layer]) -> Replicas:
+def replicas_of(layers: list[Layer]) -> Replicas:
     return np.stack([projections.replicas_from_bytes(layer.replicas) for layer in layers])
 
 
@@ -212,7 +212,7 @@ def coverage(build: str) -> Replicas:
 
     Raises UnknownBuild.
     """
-    return _replicas(_build_rows(build)[1])
+    return replicas_of(build_rows(build)[1])
 
 
 def coverage_summary(build: str) -> CoverageSummary:
@@ -222,7 +222,7 @@ def coverage_summary(build: str) -> CoverageSummary:
 
 def live_coverage(build: str) -> Replicas:
     """Verified replicas only: (layers, experts) uint16. Raises UnknownBuild."""
-    row, layers = _build_rows(build)
+    row, layers = build_rows(build)
     ordinal = {layer.layer: layer.ordinal for layer in layers}
     live = Claim.objects.filter(build=build, state=r.LIVE).values_list("layer", "first", "last")
     return count_replicas(
@@ -232,11 +232,11 @@ def live_coverage(build: str) -> Replicas:
 
 def demand(build: str) -> NDArray[np.float64]:
     """How often the router asks for each expert: (layers, experts) float64 rows per hour. Raises UnknownBuild."""
-    row, layers = _build_rows(build)
-    return _demand(row, len(layers))
+    row, layers = build_rows(build)
+    return demand_of(row, len(layers))
 
 
-def _demand(row: Build, layers: int) -> NDArray[np.float64]:
+def demand_of(row: Build, layers: int) -> NDArray[np.float64]:
     stored = Demand.objects.filter(build=row.fingerprint).first()
     if stored is None:
         return np.zeros((layers, row.experts_per_layer))
@@ -254,40 +254,6 @@ def policy() -> Policy:
         row.price_ceiling_microcredits_per_teraflop,
         row.target_replicas,
         row.maximum_replicas,
-    )
-
-
-def reserved_microcredits_per_hour() -> int:
-    """The sum of all open claims' caps."""
-    return Layer.objects.aggregate(total=Sum("reserved_microcredits_per_hour"))["total"] or 0
-
-
-def earned_by_ended_claims(hour: datetime) -> int:
-    """What claims that have ended earned in this clock hour: it was spent of the hour's budget all the same."""
-    ended = Claim.objects.filter(hour=hour, ended_at__isnull=False)
-    return ended.aggregate(total=Sum("hour_microcredits"))["total"] or 0
-
-
-def build_market(build: str, node_id: str | None, types: frozenset[str] | None = None) -> BuildMarket:
-    """One build as one device sees it; `types`: the ggml types that it can compute, None: all. Raises UnknownBuild."""
-    row, layers = _build_rows(build)
-    description, in_force = _description(row, layers), policy()
-    own = (
-        Claim.objects.filter(node_id=node_id, build=build, state__in=r.OPEN_STATES) if node_id else Claim.objects.none()
-    )
-    ranges = [
-        (description.row_of(layer) or 0, first, last)
-        for layer, first, last in own.values_list("layer", "first", "last")
-    ]
-    computable = [types is None or set(names) <= types for names in description.expert_types]
-    return BuildMarket(
-        build=description,
-        replicas=_replicas(layers),
-        rows_per_hour=_demand(row, len(layers)),
-        held=held_experts(ranges, len(layers), row.experts_per_layer),
-        computable=np.array(computable, np.bool_),
-        policy=in_force,
-        budget_microcredits_per_hour=in_force.budget_microcredits_per_hour // Build.objects.count(),
     )
 
 

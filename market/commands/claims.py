@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Max
 from django.utils import timezone
 
-from market import queries, store
+from market import queries, snapshots, store
 from market.commands.ending import end_events, expiry_events
 from market.errors import (
     AlreadyHeld,
@@ -60,7 +60,7 @@ def claim_ranges(
     def attempt() -> list[queries.ClaimView]:
         with store.writing() as writer:
             _check_node(node_id)
-            market = queries.build_market(build or _only_build(), node_id)
+            market = snapshots.build_market(build or _only_build(), node_id)
             runs = _wished_runs(market, ranges)
             return _grant(writer, node_id, market, runs, now or timezone.now(), all_or_none=True)
 
@@ -97,7 +97,7 @@ def best_build(
     best: tuple[int, BuildMarket, list[Run]] | None = None
     reason: MarketError = NoBuilds("no build is on offer yet; ask again later")
     for fingerprint in fingerprints:
-        market = queries.build_market(fingerprint, node_id, types)
+        market = snapshots.build_market(fingerprint, node_id, types)
         runs = best_runs(market, budget_bytes, RANGES_LIMIT)
         if not runs:
             reason = why_no_runs(market, budget_bytes)
@@ -159,16 +159,9 @@ def _wished_runs(market: BuildMarket, ranges: Sequence[RangeWish]) -> list[Run]:
     return runs
 
 
-def remaining_budget(now: datetime) -> int:
-    """Microcredits per hour that no open claim has reserved, and no claim that ended in this hour has earned."""
-    hour = now.replace(minute=0, second=0, microsecond=0)
-    budget = queries.policy().budget_microcredits_per_hour
-    return budget - queries.reserved_microcredits_per_hour() - queries.earned_by_ended_claims(hour)
-
-
 def _within_budget(runs: Sequence[Run], now: datetime, *, all_or_none: bool) -> list[Run]:
     """The runs with caps cut so that all open claims together stay within the budget."""
-    remaining = remaining_budget(now)
+    remaining = snapshots.remaining_budget(now)
     affordable = []
     for run in runs:
         cap = min(run.price_microcredits_per_hour, remaining)

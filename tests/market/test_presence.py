@@ -1,5 +1,7 @@
 """market/presence.py."""
 
+from pytest_django import Settings
+
 from market import presence
 from tests.builders import MORNING, later
 
@@ -14,5 +16,17 @@ def test_it_remembers_when_a_node_was_last_seen() -> None:
 
 
 def test_it_knows_since_when_it_has_been_listening() -> None:
+    assert presence.recording_since(MORNING) == MORNING
+    assert presence.recording_since(later(60)) == MORNING
+
+
+def test_it_works_the_same_over_redis(settings: Settings, redis_database: str) -> None:
+    backend = "django.core.cache.backends.redis.RedisCache"
+    settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": redis_database}}
+
+    presence.mark_seen("bob", MORNING)
+    presence.mark_all_seen(["alice"], later(7))
+
+    assert presence.last_seen(["bob", "alice", "mallory"]) == {"bob": MORNING, "alice": later(7)}
     assert presence.recording_since(MORNING) == MORNING
     assert presence.recording_since(later(60)) == MORNING

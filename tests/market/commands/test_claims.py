@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pytest_django import Settings
 
-from market import commands, presence, queries, store
-from market.commands.claims import OPEN_CLAIMS_LIMIT, remaining_budget
+from market import commands, presence, queries, snapshots, store
+from market.commands.claims import OPEN_CLAIMS_LIMIT
 from market.errors import (
     AlreadyHeld,
     BadRequest,
@@ -141,9 +141,9 @@ class TestGrant:
                 commands.claim_best(registered(f"device {number}").node_id, 100 * DEMO_EXPERT_BYTES)
             except BudgetExhausted:
                 refused += 1
-            assert queries.reserved_microcredits_per_hour() <= 1000
+            assert snapshots.reserved_microcredits_per_hour() <= 1000
 
-        assert queries.reserved_microcredits_per_hour() == sum(
+        assert snapshots.reserved_microcredits_per_hour() == sum(
             Claim.objects.values_list("cap_microcredits_per_hour", flat=True)
         )
         assert refused > 0
@@ -161,8 +161,8 @@ class TestGrant:
         commands.release_claim(bob.node_id, claim.claim_id, now=later(61))
 
         budget = Policy().budget_microcredits_per_hour
-        assert remaining_budget(later(120)) == budget - credit.amount_microcredits
-        assert remaining_budget(later(3600)) == budget
+        assert snapshots.remaining_budget(later(120)) == budget - credit.amount_microcredits
+        assert snapshots.remaining_budget(later(3600)) == budget
 
     def test_the_best_for_a_budget_fills_it_with_several_runs(self) -> None:
         claims = commands.claim_best(registered().node_id, 85 * DEMO_EXPERT_BYTES + 1)
@@ -238,7 +238,7 @@ class TestEnd:
         commands.release_claim(bob.node_id, claim.claim_id)
 
         assert queries.coverage(FINGERPRINT).sum() == 0
-        assert queries.reserved_microcredits_per_hour() == 0
+        assert snapshots.reserved_microcredits_per_hour() == 0
         assert queries.node_claims(bob.node_id) == []
         assert list(Event.objects.order_by("position").values_list("name", flat=True))[-2:] == [
             "replica-lost",
@@ -352,7 +352,7 @@ class TestRaces:
         in_threads(len(devices), work)
 
         assert np.count_nonzero(queries.coverage(FINGERPRINT)) == 0
-        assert queries.reserved_microcredits_per_hour() == 0
+        assert snapshots.reserved_microcredits_per_hour() == 0
         assert store.last_position() > 100
 
 
