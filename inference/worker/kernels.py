@@ -1,6 +1,5 @@
 """Which kernel computes: the choice is made once, at start, with a reason that a person can read."""
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from inference.numpy_kernel import KERNEL_CLASS as NUMPY_CLASS
 from inference.numpy_kernel import NumpyKernel, computable_types
 from inference.worker.errors import KernelUnavailable
 
-INSTALL_HINT = "pip install llama-cpp-python makes this machine several times faster"
+INSTALL_HINT = "with `pip install llama-cpp-python==0.3.36` this machine computes several times faster"
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,12 @@ def choose_kernel(name: str, threads: int) -> KernelChoice:
 
 
 def _ggml(threads: int) -> KernelChoice:
-    if importlib.util.find_spec("llama_cpp") is None:
-        raise KernelUnavailable(f"llama-cpp-python is not installed; {INSTALL_HINT}")
     try:
         kernel_class = kernel_class_name()
         # One runtime for all slices: one thread computes, one request after another (`serve.py`).
         runtime = CpuRuntime(threads)
-    # A broken or foreign llama-cpp-python fails in many ways, from a missing system library to a missing symbol.
-    except (InferenceError, ImportError, OSError, AttributeError, RuntimeError) as error:
-        raise KernelUnavailable(f"llama-cpp-python does not work here ({error})") from error
+    except InferenceError as error:
+        raise KernelUnavailable(f"{error} ({INSTALL_HINT})") from error
     return KernelChoice(kernel_class, lambda path: GgmlKernel.open(path, runtime))
 
 

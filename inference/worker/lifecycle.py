@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from inference.errors import GGUFError
 from inference.worker.claim_plan import plan_claims
@@ -29,14 +29,13 @@ from inference.worker.identity import Identity, forget_identity, load_identity, 
 from inference.worker.kernels import KernelChoice
 from inference.worker.market_client import Claim, Demand, MarketClient
 from inference.worker.options import Options
+from inference.worker.pacing import KeepAlive, unless
 from inference.worker.slice_store import SliceStore
 
 HEARTBEATS_PER_LEASE = 4
 MOST_PAUSE_SECONDS = 60.0
 RELEASE_SECONDS = 3.0
 FINISH_SECONDS = 3.0
-
-Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -294,42 +293,6 @@ class Worker:
             await self._market.release(claim.claim_id)
         if claims:
             logger.info("gave back %s", "; ".join(map(str, claims)))
-
-
-class KeepAlive:
-    """Heartbeats while something takes long; their failures are left to whoever asks next."""
-
-    def __init__(self, market: MarketClient, seconds: float) -> None:
-        self._market = market
-        self._seconds = seconds
-
-    async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._beat())
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self._seconds)
-            try:
-                await self._market.heartbeat()
-            except WorkerError as error:
-                logger.debug("heartbeat: %s", error)
-
-
-async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
-    """The result of `work`, or None when `stop` came first; `work` is cancelled then."""
-    task = asyncio.ensure_future(work)
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        stopping.cancel()
-        task.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
 
 
 def _say_downloaded(claim: Claim, download: Download) -> None:

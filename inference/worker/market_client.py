@@ -22,6 +22,7 @@ from inference.worker.errors import BadAnswer, ServerRefused, ServerUnreachable,
 ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.25
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+MANIFEST_SECONDS = 300.0
 MOST_ANSWER_BYTES = 8 << 20
 USER_AGENT = "expertswarm-worker/1"
 
@@ -196,8 +197,8 @@ class MarketClient:
         return Heartbeat(_claims(answer), _field(answer, "lease_seconds", float))
 
     async def document(self, path: str) -> bytes:
-        """The body of a small document, such as a manifest."""
-        return await self._request("GET", path, None, repeat=True)
+        """The body of a manifest. The server may have to read the whole slice for its digests first, so it has time."""
+        return await self._request("GET", path, None, repeat=True, read_seconds=MANIFEST_SECONDS)
 
     def stream_range(self, path: str, start: int, stop: int) -> Any:
         """An open request for the bytes [start, stop) of `path`: an async context manager of httpx.Response."""
@@ -219,11 +220,16 @@ class MarketClient:
             raise BadAnswer(f"{method} {path}: the answer is not a JSON object")
         return answer
 
-    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None, *, repeat: bool) -> bytes:
+    async def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, repeat: bool, read_seconds: float | None = None
+    ) -> bytes:
+        timeout = self._http.timeout
+        if read_seconds is not None:
+            timeout = httpx.Timeout(timeout.connect, read=read_seconds)
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
             try:
-                response = await self._http.request(method, path, json=body)
+                response = await self._http.request(method, path, json=body, timeout=timeout)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # never sent: always safe to repeat
                 if last:
                     raise unreachable(self.server, error) from error

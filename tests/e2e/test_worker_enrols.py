@@ -305,5 +305,19 @@ def test_a_download_that_was_killed_goes_on_where_it_was(site: Site) -> None:
     assert "registered" not in worker.output
 
 
+def test_a_stop_in_the_middle_of_a_download_gives_the_claims_back(site: Site) -> None:
+    with closing(SlowLine(site.port)) as line:
+        url = f"http://127.0.0.1:{line.port}"
+        with site.worker("--budget", "6MB", "--kernel", "numpy", url=url) as worker:
+            worker.wait_for(lambda: "claimed layer" in worker.output, 60, "claimed")
+            started = time.monotonic()
+            code = worker.end(signal.SIGTERM, 15)
+
+    assert code == 0, worker.output
+    assert time.monotonic() - started < 5
+    assert site.me(url)["claims"] == []
+    assert "Traceback" not in worker.output
+
+
 def plan_of(claim: dict[str, Any]) -> Any:
     return plan_slice(open_index(DEMO_MODEL), claim["layer"], claim["first"], claim["last"])

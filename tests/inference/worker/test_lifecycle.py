@@ -6,7 +6,6 @@ import logging
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from inference.worker.errors import BudgetTooSmall, WorkerError
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.identity import load_identity
 from inference.worker.kernels import choose_kernel
-from inference.worker.lifecycle import Worker, unless
+from inference.worker.lifecycle import Worker
 from inference.worker.market_client import MarketClient
 from inference.worker.options import parse_options
 from tests.inference.worker.town import Town, demo_index, demo_plan, open_town
@@ -317,29 +316,3 @@ async def test_slices_of_no_use_are_pruned(machine: Machine) -> None:
         await worker.step()
 
     assert not stale.exists()
-
-
-async def test_work_ends_when_the_stop_comes() -> None:
-    stop = asyncio.Event()
-    cancelled = asyncio.Event()
-
-    async def forever() -> Any:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    asyncio.get_running_loop().call_later(0.01, stop.set)
-    result = await unless(stop, forever())
-
-    assert result is None
-    assert cancelled.is_set()
-
-
-async def test_trouble_in_the_work_is_raised() -> None:
-    async def fails() -> None:
-        raise WorkerError("no")
-
-    with pytest.raises(WorkerError):
-        await unless(asyncio.Event(), fails())
