@@ -10,6 +10,7 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.core.asgi import get_asgi_application
 from django.test import AsyncClient
+from kombu.exceptions import OperationalError
 from pytest_django import Settings
 
 from inference import api_keys
@@ -302,7 +303,7 @@ async def test_a_queue_that_fails_leaves_no_job_behind(
     post: Post, backbone: PlayedBackbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(job_id: str) -> None:
-        raise submission.OperationalError("connection refused")
+        raise OperationalError("connection refused")
 
     monkeypatch.setattr(submission, "enqueue", fail)
 
@@ -337,21 +338,24 @@ class Caller:
 
     def __init__(self, key: str, path: str, body: dict[str, Any]) -> None:
         self._body = json.dumps({"model": "qwen35moe-demo", **body}).encode()
-        headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]
         scope = {
             "type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers,
             "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 5),
         }  # fmt: skip
-        self.call = ApplicationCommunicator(
-            get_asgi_application(), {**scope, "headers": [(b"host", b"localhost"), *headers]}
-        )
+        communicator: Any = ApplicationCommunicator
+        self._call = communicator(get_asgi_application(), scope)
 
     async def send(self) -> None:
-        await self.call.send_input({"type": "http.request", "body": self._body})
+        await self._call.send_input({"type": "http.request", "body": self._body})
+
+    async def receive(self) -> dict[str, Any]:
+        message: dict[str, Any] = await self._call.receive_output(5.0)
+        return message
 
     async def hang_up(self) -> None:
-        await self.call.send_input({"type": "http.disconnect"})
-        await self.call.wait(5.0)
+        await self._call.send_input({"type": "http.disconnect"})
+        await self._call.wait(5.0)
 
 
 async def until(condition: Any) -> None:
@@ -364,8 +368,8 @@ async def test_a_client_that_hangs_up_cancels_its_streamed_answer(backbone: Play
     backbone.script = lambda job: text_tokens("Once", finish="")
     caller = Caller(key, "/v1/completions", {"prompt": "In", "stream": True})
     await caller.send()
-    assert (await caller.call.receive_output(5.0))["status"] == 200
-    assert b"Once" in (await caller.call.receive_output(5.0))["body"]
+    assert (await caller.receive())["status"] == 200
+    assert b"Once" in (await caller.receive())["body"]
     assert not backbone.is_cancelled(backbone.queued[0])
 
     await caller.hang_up()
@@ -414,8 +418,8 @@ async def test_a_background_answer_outlives_its_reader_who_comes_back(backbone: 
     backbone.script = lambda job: text_tokens("Once", " upon", finish="")
     caller = Caller(key, "/v1/completions", {"prompt": "In", "stream": True, "background": True})
     await caller.send()
-    await caller.call.receive_output(5.0)
-    last_id = (await caller.call.receive_output(5.0))["body"].decode().splitlines()[0].removeprefix("id: ")
+    await caller.receive()
+    last_id = (await caller.receive())["body"].decode().splitlines()[0].removeprefix("id: ")
     await caller.hang_up()
     generation, _, index = last_id.partition(":")
     assert not backbone.is_cancelled(generation)
