@@ -120,6 +120,10 @@ class Dispatcher:
         """Replicas in use."""
         return len(self._table.replicas)
 
+    def worker_count(self) -> int:
+        """Workers with a replica in use."""
+        return len({replica.session for replica in self._table.replicas})
+
     def take_report(self) -> WorkReport:
         """Everything counted since the last call."""
         with self._lock:
