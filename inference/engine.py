@@ -198,6 +198,8 @@ class Engine:
                 return True
             self._waiting.remove(generation)
             del self._requests[request_id]
+            if not self._requests:
+                self._idle.notify_all()
         generation.tell(generation.last_event("cancelled"))
         return True
 
