@@ -79,6 +79,13 @@ TARGET_REPLICAS = _env.integer(
     "TARGET_REPLICAS", 1, "Replicas per expert before its price falls to the stand-by rate.", minimum=1
 )
 
+REGISTRATIONS_PER_MINUTE = _env.integer(
+    "REGISTRATIONS_PER_MINUTE",
+    30,
+    "Devices that one address may register in a minute; 100 times that from here.",
+    minimum=1,
+)
+
 # --- API and pages ----------------------------------------------------------------------------------------------------
 API_QUEUE_LENGTH = _env.integer(
     "API_QUEUE_LENGTH", 512, "Answers open at once, running or waiting; more get 429 with Retry-After.", minimum=1
@@ -107,6 +114,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "django_htmx",
+    "ninja",
     "config",
     "market",
     "relay",
@@ -218,4 +226,6 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": "INFO"},
+    # One line per request that we make is no news.
+    "loggers": {"httpx": {"level": "WARNING"}, "gguf": {"level": "WARNING"}},
 }

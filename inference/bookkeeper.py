@@ -87,7 +87,8 @@ class Bookkeeper:
         """Collects, writes or closes the window when it is time, and sends what is due."""
         self._collect()
         now = self._clock()
-        if now - self._window.started >= self._window_seconds:
+        # Windows end at whole multiples on the clock, so that none crosses an hour: caps count per clock hour.
+        if now // self._window_seconds != self._window.started // self._window_seconds:
             self._close_window()
             self._send_all()
         elif now - self._spooled_at >= self._spool_seconds and self._window.rows:

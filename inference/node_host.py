@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import redis
-from relay.backbone_link import BackboneLink
 
 from inference import backbone_status, token_stream
 from inference.backend import SwarmBackend
@@ -28,6 +27,7 @@ from inference.host_settings import HostSettings, MarketPort
 from inference.kernel import CpuRuntime, kernel_class_name
 from inference.token_stream import StreamedToken
 from inference.verification import Verifier
+from relay.backbone_link import BackboneLink
 
 logger = logging.getLogger(__name__)
 

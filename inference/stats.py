@@ -34,7 +34,7 @@ def statuses() -> list[backbone_status.Status]:
 
 
 def collect() -> dict[str, Any]:
-    """All figures as one JSON object: docs/api.md lists the fields. Raises redis.RedisError, django.db.DatabaseError."""
+    """All figures as one JSON object, see docs/api.md. Raises redis.RedisError, django.db.DatabaseError."""
     backbones = statuses()
     rows: Counter[str] = Counter()
     for backbone in backbones:

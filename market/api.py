@@ -18,7 +18,6 @@ from market.errors import BadToken, MarketError, TooManyRequests
 from market.placement import presets
 
 POLL_SECONDS = (30.0, 60.0)
-REGISTRATIONS_PER_MINUTE = 30
 # Local workers and tests share one address.
 LOOPBACK_FACTOR = 100
 LOOPBACK = {"127.0.0.1", "::1", ""}
@@ -67,7 +66,7 @@ def register(request: HttpRequest, wish: shapes.NodeIn) -> Status[dict[str, Any]
 
 def _limit_registrations(address: str) -> None:
     """Raises TooManyRequests above so many registrations per address and minute."""
-    limit = getattr(settings, "REGISTRATIONS_PER_MINUTE", REGISTRATIONS_PER_MINUTE)
+    limit = settings.REGISTRATIONS_PER_MINUTE
     limit *= LOOPBACK_FACTOR if address in LOOPBACK else 1
     key = f"market/registrations/{address}/{int(timezone.now().timestamp()) // 60}"
     cache.add(key, 0, 120)

@@ -18,7 +18,7 @@ class Market:
     """A market that can be away, and the clock of the test."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now = 1020.0
         self.away = False
         self.refused: set[int] = set()
         self.rows = 0
@@ -59,7 +59,7 @@ def keeper(market: Market, folder: Path, boot: str = "boot1") -> Bookkeeper:
 def test_a_window_is_paid_once_when_it_closes(tmp_path: Path) -> None:
     market = Market()
     book = keeper(market, tmp_path)
-    for _ in range(61):
+    for _ in range(60):
         market.rows = 2
         market.now += 1
         book.step()
@@ -132,4 +132,5 @@ def test_demand_is_reported_once_per_interval(tmp_path: Path) -> None:
         market.now += 60
         book.step()
 
-    assert market.demands == [(10, 1000.0, 1300.0)]
+    # Each report counts its rows for two experts.
+    assert market.demands == [(10, 1020.0, 1320.0)]
