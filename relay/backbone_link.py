@@ -105,6 +105,11 @@ class BackboneLink:
         """An immutable snapshot of the workers that take work, newest state."""
         return self._sessions
 
+    @property
+    def relays_connected(self) -> list[bool]:
+        """For each relay, whether it has welcomed us and is still there."""
+        return [client.welcome is not None for client in self._clients]
+
     def submit(self, dispatch: Dispatch, on_done: OnDone) -> int:
         """One request, see `submit_many`."""
         return self.submit_many([(dispatch, on_done)])[0]
