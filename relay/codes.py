@@ -15,10 +15,12 @@ class RejectCode(StrEnum):
     REPLACED = "replaced"
     SUSPENDED = "suspended"
     OVERLOADED = "overloaded"
+    PROTOCOL_VIOLATION = "protocol_violation"
+    TOO_MUCH = "too_much"
 
 
-RETRY_REJECTS = frozenset({RejectCode.OVERLOADED})
-"""Only these go away by themselves: a client tries again later. After every other one it must stop and say why."""
+RETRY_REJECTS = frozenset({RejectCode.OVERLOADED, RejectCode.PROTOCOL_VIOLATION, RejectCode.TOO_MUCH})
+"""After these a client may connect again, with a back-off. After every other one it must stop and say why."""
 
 
 class ErrorCode(StrEnum):
@@ -35,10 +37,13 @@ class ErrorCode(StrEnum):
 
 
 class CloseCode(IntEnum):
-    """WebSocket close codes; 4000 to 4999 are free for applications (RFC 6455, section 7.4.2)."""
+    """WebSocket close codes; 4000 to 4999 are free for applications (RFC 6455, section 7.4.2).
+
+    Not 1012 (service restart): Daphne's WebSocket library sends no code between 1001 and 2999.
+    """
 
     NORMAL = 1000
-    RESTART = 1012
+    RESTART = 4012
     VIOLATION = 4400
     REJECTED = 4401
     REVOKED = 4403

@@ -103,15 +103,15 @@ class Connection:
             self.end(CloseCode.REJECTED, str(error), RejectCode(error.code))
         except CreditExceeded as error:
             self._roster.counters["closed_credit"] += 1
-            self.end(CloseCode.EXCESS, str(error))
+            self.end(CloseCode.EXCESS, str(error), RejectCode.TOO_MUCH)
         except (FrameError, MessageError, ProtocolViolation) as error:
             if self._hello is None:
                 self.end(CloseCode.REJECTED, f"HELLO cannot be read: {error}", RejectCode.BAD_HELLO)
             else:
-                self.end(CloseCode.VIOLATION, str(error))
+                self.end(CloseCode.VIOLATION, str(error), RejectCode.PROTOCOL_VIOLATION)
 
     def refuse_text(self) -> None:
-        self.end(CloseCode.VIOLATION, "binary messages only")
+        self.end(CloseCode.VIOLATION, "binary messages only", RejectCode.PROTOCOL_VIOLATION)
 
     def leave(self) -> None:
         """The socket is gone, or its owner is. Safe to call at any time and again."""
@@ -130,7 +130,8 @@ class Connection:
             return
         self._roster.counters["closed_slow"] += 1
         self._outbound.clear()
-        self.end(CloseCode.EXCESS, f"{self._outbound.unread_bytes} bytes were sent and not read")
+        message = f"{self._outbound.unread_bytes} bytes were sent and not read"
+        self.end(CloseCode.EXCESS, message, RejectCode.TOO_MUCH)
 
     def end(self, code: CloseCode, message: str, reject: RejectCode | None = None) -> None:
         """Leaves the roster, sends REJECT where there is a code for it, closes; only the first call counts."""
@@ -206,7 +207,7 @@ class Connection:
             if self._ending is not None:
                 code, reason = self._ending
                 # A close reason has at most 123 bytes (RFC 6455, section 5.5).
-                await self._close(code, reason.encode()[:120].decode(errors="ignore"))
+                await self._close(code.value, reason.encode()[:120].decode(errors="ignore"))
                 self._cancel_tasks()
                 return
 

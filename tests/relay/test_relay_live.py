@@ -289,6 +289,29 @@ def test_a_message_above_one_mebibyte_ends_that_connection_only(server: Server) 
     carol.close()
 
 
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (b"Xanything", CloseCode.REJECTED),
+        (b"W" + encode_frame(hello_frame(hello_json(token="a guess"))), CloseCode.REJECTED),
+        ("text", CloseCode.VIOLATION),
+    ],
+)
+def test_close_codes_reach_the_client(server: Server, message: bytes | str, code: CloseCode) -> None:
+    with connect(server.url, compression=None) as mallory:
+        mallory.send(message)
+        with pytest.raises(ConnectionClosed) as caught:
+            read_to_the_end(mallory)
+
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == code
+
+
+def read_to_the_end(mallory: ClientConnection) -> None:
+    while True:
+        mallory.recv(timeout=10)
+
+
 def send_again_and_again(mallory: ClientConnection, message: bytes) -> None:
     for _ in range(400):
         mallory.send(message)
