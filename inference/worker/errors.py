@@ -39,6 +39,13 @@ class ServerRefused(WorkerError):
         self.code = code
 
 
+class NotAccepted(WorkerError):
+    """The server does not register this worker as it presents itself."""
+
+    code = "not_accepted"
+    fatal = True
+
+
 class UnknownToken(ServerRefused):
     """The server does not know this node's token (any more)."""
 

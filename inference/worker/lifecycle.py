@@ -20,6 +20,7 @@ from inference.worker.errors import (
     BudgetTooSmall,
     DownloadFailed,
     NoSpace,
+    NotAccepted,
     ServerRefused,
     UnknownToken,
     WorkerError,
@@ -154,7 +155,12 @@ class Worker:
     # --- enrolment ----------------------------------------------------------------------------------------------------
     async def _register(self) -> None:
         options = self._options
-        node_id, token = await self._market.register(options.name, self._kernel.kernel_class, options.budget_bytes)
+        try:
+            node_id, token = await self._market.register(options.name, self._kernel.kernel_class, options.budget_bytes)
+        except ServerRefused as refusal:
+            if refusal.status == 429:  # too many at once: later
+                raise
+            raise NotAccepted(f"{self._market.server} does not register this worker: {refusal}") from refusal
         save_identity(self._folder, Identity(node_id, token))
         self._market.token = token
         logger.info("registered at %s as node %s, %r", self._market.server, node_id, options.name)

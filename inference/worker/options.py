@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, server_required: bool = Tr
         metavar="N",
         type=_positive,
         default=default_threads(),
-        help="cores used to compute (default: half of them, here %(default)s)",
+        help="cores that the ggml kernel uses (default: half of them, here %(default)s); numpy follows OMP_NUM_THREADS",
     )
     parser.add_argument(
         "--log-level", choices=LOG_LEVELS, default="info", help="how much to print (default: %(default)s)"

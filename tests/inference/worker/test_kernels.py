@@ -33,11 +33,10 @@ def test_every_choice_opens_slices_and_computes(tmp_path: Path, name: str) -> No
 
 @pytest.fixture
 def _no_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where llama-cpp-python is not installed."""
-    ggml.load.cache_clear()
-    ggml_kernel.kernel_class_name.cache_clear()
+    """As where llama-cpp-python is not installed: importing it fails, and nothing is left from an earlier import."""
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setattr(ggml, "load", ggml.load.__wrapped__)
+    monkeypatch.setattr(kernels, "kernel_class_name", ggml_kernel.kernel_class_name.__wrapped__)
 
 
 @pytest.mark.usefixtures("_no_llama_cpp")

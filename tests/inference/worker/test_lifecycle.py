@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inference.worker import lifecycle, market_client
-from inference.worker.errors import BudgetTooSmall, WorkerError
+from inference.worker.errors import BudgetTooSmall, NotAccepted, WorkerError
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.identity import load_identity
 from inference.worker.kernels import choose_kernel
@@ -184,6 +185,26 @@ async def test_a_budget_below_one_expert_ends_the_program(machine: Machine) -> N
             await worker.run(asyncio.Event())
 
     assert link.calls == ["drain", "close"]
+
+
+@pytest.mark.parametrize("answer", [(422, "bad_request", "name: at most 60 characters"), (404, "not_found", "what?")])
+async def test_a_server_that_does_not_register_it_ends_the_program(
+    machine: Machine, answer: tuple[int, str, str]
+) -> None:
+    machine.town.no_nodes = answer
+    async with machine.started() as (worker, _):
+        with pytest.raises(NotAccepted, match=f"does not register this worker: {re.escape(answer[2])}"):
+            await worker.run(asyncio.Event())
+
+
+async def test_a_server_with_too_many_newcomers_is_asked_again(machine: Machine) -> None:
+    machine.town.no_nodes = (429, "too_many_requests", "in a minute")
+    async with machine.started() as (worker, link):
+        await worker.round()
+        machine.town.no_nodes = None
+        await worker.round()
+
+    assert link.updates[-1] == ("token-1", "layer 3, experts 8-14")
 
 
 async def test_a_forgotten_token_leads_to_a_new_node(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:

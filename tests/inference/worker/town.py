@@ -56,6 +56,7 @@ class Town:
     released: list[int] = field(default_factory=list)
     down: bool = False
     no_slices: bool = False
+    no_nodes: tuple[int, str, str] | None = None
     stuck: threading.Event = field(default_factory=threading.Event)
     url: str = ""
     last_id: int = 0
@@ -85,6 +86,8 @@ class Town:
         return 200, {"claims": [self.claims[claim_id]]}
 
     def _register(self, body: Any) -> Answer:
+        if self.no_nodes is not None:
+            return refusal(*self.no_nodes)
         self.registered.append(body)
         token = f"token-{len(self.registered)}"
         self.tokens.add(token)
@@ -164,11 +167,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A worker that was killed leaves broken connections behind; that is no news."""
+
+
 @contextlib.contextmanager
 def open_town(town: Town) -> Iterator[Town]:
     """Serve the town on a free loopback port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundHandler", (_Handler,), {"town": town}))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), type("BoundHandler", (_Handler,), {"town": town}))
     town.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
