@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, Q
+from django.db.models import Count, F, Q
 from django.utils import timezone
 
 from inference.models import GenerationJob
@@ -92,3 +92,10 @@ def waiting_count(api_key_id: int | None = None) -> int:
     """Generations that have not ended, over all backbones; of one API key when it is given."""
     open_jobs = GenerationJob.objects.filter(state__in=OPEN_STATES)
     return (open_jobs if api_key_id is None else open_jobs.filter(api_key_id=api_key_id)).count()
+
+
+def open_counts() -> dict[str, int]:
+    """Generations that have not ended: how many wait, how many run."""
+    found = GenerationJob.objects.filter(state__in=OPEN_STATES).values_list("state").annotate(Count("pk"))
+    counts = {str(state): count for state, count in found}
+    return {state.value: counts.get(state.value, 0) for state in OPEN_STATES}

@@ -1,71 +1,176 @@
-"""The figures behind `/api/stats`, `/metrics` and the pages: what the backbones say, beside what the market knows.
+"""Figures of the whole server for `/api/stats`, `/metrics` and the pages: what backbones, market and queue say now.
 
-Reads only, holds nothing personal, and works (with zeros) while no backbone is there.
+Aggregates only, nothing personal: nodes appear by their number, never by the name that somebody gave them.
 """
 
+import logging
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import redis
 from django.conf import settings
+from django.core.cache import cache
+from django.db import DatabaseError
 
 from inference import backbone_status, jobs
+from inference.backbone_status import Status
 from market import queries
+from market.builds import BuildDescription
 from market.errors import UnknownBuild
 
-ENGINE_SUMS = (
-    "sequences_active",
-    "sequences_waiting",
-    "sequences_limit",
-    "tokens_generated",
-    "prompt_tokens",
-    "tokens_per_second",
-    "decodes",
-    "failed_decodes",
-)
+logger = logging.getLogger(__name__)
+
+# Pages of many visitors ask every few seconds; the figures change once a second.
+FRESH_SECONDS = 1
+CACHE_KEY = "inference/stats"
+SUMS = ("sequences_active", "sequences_waiting", "sequences_limit", "tokens_per_second", "tokens_generated",
+        "prompt_tokens", "decodes", "failed_decodes")  # fmt: skip
+
+Stats = dict[str, Any]
 
 
-def statuses() -> list[backbone_status.Status]:
-    """What each living backbone said last; empty when Redis is not configured."""
-    if not settings.REDIS_URL:
-        return []
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
-        return backbone_status.all_statuses(client)
+def snapshot() -> Stats:
+    """The figures, at most FRESH_SECONDS old. A cache that does not answer costs freshness only."""
+    try:
+        found: Stats | None = cache.get(CACHE_KEY)
+        if found is None:
+            found = collect()
+            cache.set(CACHE_KEY, found, FRESH_SECONDS)
+    except redis.RedisError:
+        return collect()
+    return found
 
 
-def collect() -> dict[str, Any]:
-    """All figures as one JSON object, see docs/api.md. Raises redis.RedisError, django.db.DatabaseError."""
-    backbones = statuses()
-    rows: Counter[str] = Counter()
-    for backbone in backbones:
-        rows.update(backbone["rows"])
+def collect() -> Stats:
+    """Every figure now. Parts that cannot be asked are empty, and `reachable` says so."""
+    statuses, has_redis = _statuses()
+    try:
+        market, nodes = market_part(current_builds(statuses))
+        queue, has_database = queue_part(), True
+    except DatabaseError as error:
+        logger.warning("statistics without the database: %s", error)
+        (market, nodes), queue, has_database = market_part([]), {}, False
     return {
-        "engine": {
-            "ready": bool(backbones),
-            "backbones": len(backbones),
-            "model": backbones[0]["model"] if backbones else None,
-            **{name: sum(backbone[name] for backbone in backbones) for name in ENGINE_SUMS},
-        },
-        "experts": _experts(backbones),
-        "workers": {
-            "sessions": max((backbone["sessions"] for backbone in backbones), default=0),
-            "live": max((backbone["workers"] for backbone in backbones), default=0),
-            "replicas": max((backbone["replicas"] for backbone in backbones), default=0),
-        },
-        "rows": dict(rows),
-        "owners": {node: times for backbone in backbones for node, times in backbone["owners"].items()},
-        "failures": [failure for backbone in backbones for failure in backbone["failures"]],
-        "queue": {"open": jobs.waiting_count()},
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "reachable": {"redis": has_redis, "database": has_database},
+        "engine": engine_part(statuses),
+        "backbones": [backbone_part(status) for status in statuses],
+        "rows": row_counts(statuses),
+        "row_totals": row_totals(statuses),
+        "owners": owners_part(statuses),
+        "failures": failures_part(statuses),
+        "workers": workers_part(statuses, holding=len(nodes)),
+        **market,
+        "queue": queue,
     }
 
 
-def _experts(backbones: list[backbone_status.Status]) -> dict[str, int]:
-    """(layer, expert) pairs on offer in the served build, and how many of them a verified replica holds."""
-    if not backbones:
-        return {"offered": 0, "live": 0, "claimed": 0}
-    build = backbones[0]["build"]
+def _statuses() -> tuple[list[Status], bool]:
+    if not settings.REDIS_URL:
+        return [], False
     try:
-        live, claimed = queries.live_coverage(build), queries.coverage(build)
-    except UnknownBuild:
-        return {"offered": 0, "live": 0, "claimed": 0}
-    return {"offered": int(live.size), "live": int((live > 0).sum()), "claimed": int((claimed > 0).sum())}
+        with redis.Redis.from_url(settings.REDIS_URL) as client:
+            return backbone_status.all_statuses(client), True
+    except redis.RedisError as error:
+        logger.warning("statistics without Redis: %s", error)
+        return [], False
+
+
+def current_builds(statuses: Iterable[Status]) -> list[BuildDescription]:
+    """The builds that living backbones serve; without any, the one that was published last."""
+    found = []
+    for fingerprint in dict.fromkeys(str(status["build"]) for status in statuses):
+        try:
+            found.append(queries.build(fingerprint))
+        except UnknownBuild:
+            continue  # its experts cannot be lent, so it was never published
+    return found or queries.builds()[-1:]
+
+
+def engine_part(statuses: Sequence[Status]) -> Stats:
+    sums = {name: sum(status.get(name, 0) for status in statuses) for name in SUMS}
+    return {
+        "ready": bool(statuses),
+        "backbones": len(statuses),
+        "model": statuses[0]["model"] if statuses else None,
+        **sums,
+    }
+
+
+def backbone_part(status: Status) -> Stats:
+    names = ("boot", "build", "model", "kernel_class", "started", "at", "sessions", "replicas", "relays_connected",
+             *SUMS)  # fmt: skip
+    return {name: status.get(name) for name in names}
+
+
+def row_counts(statuses: Iterable[Status]) -> dict[str, int]:
+    """Rows ((token, expert) pairs of a layer) since the backbones started, by where they were computed."""
+    places: Counter[str] = Counter()
+    for status in statuses:
+        places.update(status.get("rows", {}))
+    return dict(sorted(places.items()))
+
+
+def row_totals(statuses: Iterable[Status]) -> Stats:
+    """The same in three: computed by workers, by the backbone, by the backbone because a worker did not answer."""
+    places = row_counts(statuses)
+    kinds = {
+        kind: sum(rows for place, rows in places.items() if place.startswith(kind))
+        for kind in ("remote", "local", "fallback")
+    }
+    total = sum(kinds.values())
+    return {**kinds, "remote_share": kinds["remote"] / total if total else 0.0}
+
+
+def workers_part(statuses: Sequence[Status], *, holding: int) -> Stats:
+    """live: workers that a backbone uses; holding: nodes with a verified replica, according to the market."""
+    most = {name: max((status.get(name, 0) for status in statuses), default=0) for name in ("workers", "sessions")}
+    return {"live": most["workers"], "sessions": most["sessions"], "holding": holding}
+
+
+def owners_part(statuses: Iterable[Status]) -> list[Stats]:
+    """How long each node takes to answer, as each backbone measured it; the slowest first."""
+    found = [
+        {"backbone": status["boot"], "node": node, **times}
+        for status in statuses
+        for node, times in status.get("owners", {}).items()
+    ]
+    return sorted(found, key=lambda owner: (-owner["seconds"], owner["node"]))
+
+
+def failures_part(statuses: Iterable[Status]) -> list[Stats]:
+    """Requests to workers that failed since the backbones started, the most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for status in statuses:
+        for node, code, count in status.get("failures", []):
+            counts[node, code] += count
+    return [{"node": node, "code": code, "count": count} for (node, code), count in counts.most_common()]
+
+
+def market_part(builds: Sequence[BuildDescription]) -> tuple[Stats, set[str]]:
+    """Claims and experts, and the nodes with a verified replica.
+
+    An expert is offered, claimed (pending or live) and live in that order.
+    """
+    experts: Counter[str] = Counter(offered=0, claimed=0, live=0, replicas_live=0)
+    claims: Counter[str] = Counter(pending=0, live=0)
+    nodes: set[str] = set()
+    least: list[int] = []
+    for build in builds:
+        live, claimed = queries.live_coverage(build.fingerprint), queries.coverage(build.fingerprint)
+        experts["offered"] += live.size
+        experts["claimed"] += int((claimed > 0).sum())
+        experts["live"] += int((live > 0).sum())
+        experts["replicas_live"] += int(live.sum())
+        least.append(int(live.min()))
+        for claim in queries.open_claims(build.fingerprint):
+            claims[claim.state] += 1
+            if claim.state == "live":
+                nodes.add(claim.node_id)
+    return {"claims": dict(claims), "experts": {**experts, "replicas_least": min(least, default=0)}}, nodes
+
+
+def queue_part() -> Stats:
+    return {**jobs.open_counts(), "limit": settings.API_QUEUE_LENGTH}
