@@ -170,7 +170,7 @@ class Connection:
             case Action.NOTE_PONG:
                 self._outbound.acknowledge(bytes(frame.body))
             case Action.RECHECK:
-                self._held = read_status(frame).replicas
+                # Read when the claims are, at most once a second: a flood of reports costs no parsing.
                 self._status = frame._replace(body=bytes(frame.body))
                 self._recheck_due.set()
             case Action.ANNOUNCE_DRAIN:
@@ -301,12 +301,17 @@ class Connection:
     async def _check_once(self, hello: Hello) -> None:
         status, self._status = self._status, None
         try:
+            if status is not None:
+                self._held = read_status(status).replicas
             if self._role is Role.BACKBONE:
                 await admit_backbone(hello, self._authenticator)
                 return
             standing = check_standing(await self._authenticator.standing(hello.token))
         except Rejected as error:
             self.end(CloseCode.REVOKED, str(error), RejectCode(error.code))
+            return
+        except MessageError as error:
+            self.end(CloseCode.VIOLATION, f"STATUS cannot be read: {error}", RejectCode.PROTOCOL_VIOLATION)
             return
         except Exception:
             # An outage of the database must not end every session; the next check is soon.

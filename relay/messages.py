@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relay.errors import MessageError
-from relay.frames import FLAG_MORE, PROTOCOL_VERSION, Body, Frame, FrameType, ResultDtype, RowDtype
+from relay.frames import FLAG_MORE, HEADER_BYTES, PROTOCOL_VERSION, Body, Frame, FrameType, ResultDtype, RowDtype
 from relay.records import (
     HELLO_BYTES,
     SMALL_JSON_BYTES,
@@ -125,12 +125,12 @@ def credit_frame(granted_bytes: int, *, session: int = 0, stream: int = 0) -> Fr
 
 
 def read_credit(frame: Frame) -> int:
-    """Bytes granted, 1 to 2**32 - 1."""
+    """Bytes granted, 32 to 2**32 - 1: no counted frame is smaller, and a flood of tiny grants would be free."""
     if len(frame.body) != _CREDIT.size:
         raise MessageError(f"CREDIT takes {_CREDIT.size} bytes, not {len(frame.body)}")
     granted: int = _CREDIT.unpack(frame.body)[0]
-    if not granted:
-        raise MessageError("CREDIT must grant at least one byte")
+    if granted < HEADER_BYTES:
+        raise MessageError(f"CREDIT must grant at least {HEADER_BYTES} bytes")
     return granted
 
 

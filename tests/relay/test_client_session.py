@@ -231,7 +231,7 @@ def test_a_backbone_sends_all_of_a_request_or_nothing(backbone: End) -> None:
 
 
 def test_a_grant_from_a_stranger_is_no_harm_and_one_above_the_limit_is_a_violation(backbone: End) -> None:
-    backbone.receive(credit_frame(5, session=1234))
+    backbone.receive(credit_frame(50, session=1234))
     backbone.session.try_send(dispatch(session=9))
 
     with pytest.raises(ProtocolViolation):

@@ -399,6 +399,15 @@ async def test_many_statuses_ask_the_market_once_at_first(dial: Dial, market: Fa
     assert market.questions <= 3
 
 
+async def test_a_status_that_cannot_be_read_is_a_violation(dial: Dial) -> None:
+    bob = dial()
+    await bob.join(Role.WORKER)
+
+    await bob.send(Frame(FrameType.STATUS, body=b"no json"))
+
+    assert await bob.rejected() == (CloseCode.VIOLATION, "protocol_violation")
+
+
 async def test_a_claim_that_ends_takes_the_lease_away_within_a_recheck(dial: Dial, market: FakeMarket) -> None:
     bob, alice = dial(recheck_seconds=0.05), dial()
     session = (await bob.join(Role.WORKER)).session

@@ -223,9 +223,10 @@ def test_it_knows_which_widths_a_row_type_can_hold(row_dtype: int, n_embd: int) 
         row_bytes(row_dtype, n_embd)
 
 
-def test_it_reads_credit_of_at_least_one_byte() -> None:
+def test_it_reads_credit_of_at_least_one_header() -> None:
     assert read_credit(credit_frame((1 << 32) - 1)) == (1 << 32) - 1
-    for body in (b"", b"\0\0\0\0", b"\1\0\0", b"\1\0\0\0\0"):
+    assert read_credit(credit_frame(32)) == 32
+    for body in (b"", b"\0\0\0\0", b"\x1f\0\0\0", b"\1\0\0", b"\1\0\0\0\0"):
         with pytest.raises(MessageError):
             read_credit(Frame(FrameType.CREDIT, body=body))
 
@@ -345,7 +346,7 @@ def test_readers_raise_only_message_errors_for_mutated_frames() -> None:
         *roster_frames(True, [session]),
         welcome_frame(Welcome(1, 0, 2.0, 3, 4)),
         reject_frame("bad_token", "m"),
-        credit_frame(5),
+        credit_frame(50),
         small_dispatch(),
         result_frame(small_dispatch(), np.zeros((3, 2), np.float32)),
     ]
