@@ -15,6 +15,7 @@ from config.supervisor.supervise import StartFailed, StopRequested, Supervisor
 
 STORE_SECONDS = 30.0
 WORKERS_SECONDS = 120.0
+SETTLE_SECONDS = 20.0
 # `/api/stats` is asked this often while the server starts.
 ASK_EVERY_SECONDS = 0.5
 
@@ -67,6 +68,8 @@ class Launch:
         self._supervisor = Supervisor(options.logs, options.base_dir, say)
         self._started = time.monotonic()
         self._asked_at = 0.0
+        self._workers_started = 0.0
+        self._backbones_since = 0.0
         self._socket: Path | None = None
         self._readiness = readiness.Readiness()
 
@@ -97,6 +100,8 @@ class Launch:
         """Starts the embedded Redis unless a URL is given."""
         if self.options.redis_url:
             return
+        # This Redis is ours alone: a backbone that it remembers from before is dead.
+        self._backbones_since = time.time()
         path = self._socket = embedded_redis.socket_path(self.options.redis_dir)
         path.unlink(missing_ok=True)
         self._supervisor.start([plan.store(self.options, path, self.inherited)])
@@ -124,6 +129,7 @@ class Launch:
         if not self.sizes.experts:
             self._say("Warning: workers cannot compute the experts of this model; the backbone does it alone.")
             return
+        self._workers_started = time.monotonic()
         self._supervisor.start(plan.workers(self.options, self.sizes, self.inherited))
         try:
             self._wait(self._workers_hold_enough, "The local workers", WORKERS_SECONDS, "local-1")
@@ -133,16 +139,20 @@ class Launch:
         self._tell("workers", f"{now.workers_live} hold {now.experts_live} of {now.experts_offered} experts")
 
     def _workers_hold_enough(self, now: readiness.Readiness) -> bool:
-        if now.is_covered:
-            return True
+        """All local workers serve, and every expert is held unless their budgets are too small for that.
+
+        Experts that others hold already leave a local worker idle: after a while one that serves is enough.
+        """
         budget = self.options.budget_bytes or plan.budget_per_worker(self.sizes, self.options.workers)
-        room = self.options.workers * budget // max(self.sizes.largest_bytes, 1)
-        return now.workers_live >= self.options.workers and room < self.sizes.experts
+        room = self.options.workers * (budget // self.sizes.largest_bytes)
+        if now.workers_live >= self.options.workers:
+            return now.is_covered or room < self.sizes.experts
+        return now.workers_live > 0 and now.is_covered and time.monotonic() > self._workers_started + SETTLE_SECONDS
 
     def _wait(self, is_ready: Callable[[readiness.Readiness], bool], what: str, seconds: float, suspect: str) -> None:
         def look() -> bool:
             if time.monotonic() - self._asked_at >= ASK_EVERY_SECONDS:
-                self._readiness = readiness.ask(self.options.url)
+                self._readiness = readiness.ask(self.options.url, self._backbones_since)
                 self._asked_at = time.monotonic()
             return is_ready(self._readiness)
 

@@ -25,14 +25,17 @@ class Readiness:
         return 0 < self.experts_offered <= self.experts_live
 
 
-def judge(status: int, stats: Any) -> Readiness:
-    """Reads what `/api/stats` answered; anything unexpected counts as not ready."""
+def judge(status: int, stats: Any, since: float = 0.0) -> Readiness:
+    """Reads what `/api/stats` answered; anything unexpected counts as not ready.
+
+    since: Unix time. A backbone that started earlier is one that was killed and whose word has not faded yet.
+    """
     if status != http.client.OK or not isinstance(stats, dict):
         return Readiness(answers=status < http.client.INTERNAL_SERVER_ERROR)
     engine, experts, workers = (_part(stats, name) for name in ("engine", "experts", "workers"))
     return Readiness(
         answers=True,
-        backbone=engine.get("ready") is True,
+        backbone=engine.get("ready") is True and not _has_ghosts(stats, since),
         workers_live=int(workers.get("live", 0)),
         experts_live=int(experts.get("live", 0)),
         experts_offered=int(experts.get("offered", 0)),
@@ -44,7 +47,13 @@ def _part(stats: dict[str, Any], name: str) -> dict[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
-def ask(url: str) -> Readiness:
+def _has_ghosts(stats: dict[str, Any], since: float) -> bool:
+    backbones = stats.get("backbones")
+    started = [one.get("started") for one in backbones if isinstance(one, dict)] if isinstance(backbones, list) else []
+    return any(moment < since for moment in started if isinstance(moment, float))
+
+
+def ask(url: str, since: float = 0.0) -> Readiness:
     """Asks the server at `url` (http://host:port), directly and never through a proxy."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=ASK_SECONDS)
@@ -52,7 +61,7 @@ def ask(url: str) -> Readiness:
         connection.request("GET", STATS_PATH, headers={"Accept": "application/json"})
         answer = connection.getresponse()
         body = answer.read()
-        return judge(answer.status, json.loads(body) if answer.status == http.client.OK else None)
+        return judge(answer.status, json.loads(body) if answer.status == http.client.OK else None, since)
     except (OSError, http.client.HTTPException, ValueError):
         # Refused, reset or cut short: the server is still starting.
         return Readiness()

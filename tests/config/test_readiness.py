@@ -51,6 +51,14 @@ def test_stats_without_the_parts_are_not_ready(stats: dict[str, Any]) -> None:
     assert not found.is_covered
 
 
+def test_a_backbone_from_before_is_dead_and_does_not_count() -> None:
+    old, new = {"boot": "old", "started": 100.0}, {"boot": "new", "started": 200.0}
+
+    assert not judge(200, {**FULL, "backbones": [old, new]}, since=150.0).backbone
+    assert judge(200, {**FULL, "backbones": [new]}, since=150.0).backbone
+    assert judge(200, {**FULL, "backbones": [old, new]}).backbone
+
+
 def test_a_server_error_is_no_answer_and_a_missing_page_is_one() -> None:
     assert not judge(500, None).answers
     assert judge(404, None).answers
