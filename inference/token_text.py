@@ -32,10 +32,11 @@ class TokenText:
         if self.stopped:
             return ""
         text = self._withheld + text
-        cut = min((at for at in (text.find(stop) for stop in self._stop) if at >= 0), default=-1)
-        if cut >= 0:
+        found = [(at + len(stop), at) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if found:
+            # The one that is complete first, so that the cut does not depend on where tokens end.
             self.stopped, self._withheld = True, ""
-            return text[:cut]
+            return text[: min(found)[1]]
         keep = self._undecided(text)
         self._withheld = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -46,11 +46,13 @@ def test_it_cuts_at_the_stop_string_and_shows_nothing_after_it() -> None:
     assert text.finish() == ""
 
 
-def test_it_cuts_at_the_first_of_several_stop_strings() -> None:
+def test_it_cuts_at_the_stop_string_that_is_complete_first() -> None:
     text = TokenText(stop=["later", "now"])
+    other = TokenText(stop=["a", " aa"])
 
     assert text.feed(b"stop now, not later") == "stop "
     assert text.stopped
+    assert other.feed(b"  aa") == "  "
 
 
 @given(
@@ -65,5 +67,5 @@ def test_it_shows_the_same_text_however_the_bytes_are_cut(answer: str, stop: lis
     shown = "".join(feed_all(text, pieces))
     shown += text.finish()
 
-    first = min((at for at in (answer.find(s) for s in stop) if at >= 0), default=len(answer))
-    assert shown == answer[:first]
+    found = min(((answer.find(s) + len(s), answer.find(s)) for s in stop if s in answer), default=(0, len(answer)))
+    assert shown == answer[: found[1]]
