@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from relay.client import RelayClient
+from relay.codes import ErrorCode, LinkCode
 from relay.errors import MessageError, Rejected
 from relay.frames import FLAG_MORE, Frame, FrameType, Role
 from relay.messages import Lease, cancel_frame, dispatch_frame, read_roster, row_width
@@ -165,7 +166,7 @@ class BackboneLink:
             self._is_closed = True
         self._work()
         self._sessions = MappingProxyType({})
-        self._forget(self._open.keys(), Failed("stopped", "the link to the relay was stopped"))
+        self._forget(self._open.keys(), Failed(LinkCode.STOPPED, "the link to the relay was stopped"))
 
     async def _keep_connected(self, client: RelayClient) -> None:
         try:
@@ -199,10 +200,10 @@ class BackboneLink:
         """Sends one request and remembers it, or says why not."""
         key = dispatch.session
         if not isinstance(key, SessionKey) or key not in self._sessions:
-            return Failed("session_left", "this worker is not connected")
+            return Failed(LinkCode.SESSION_LEFT, "this worker is not connected")
         rows, pairs = dispatch.rows, dispatch.pairs
         if not (0 < rows.shape[0] <= MAX_COUNT and 0 < pairs.shape[0] <= MAX_COUNT):
-            return Failed("bad_body", f"{rows.shape[0]} rows and {pairs.shape[0]} pairs do not fit one request")
+            return Failed(ErrorCode.BAD_BODY, f"{rows.shape[0]} rows and {pairs.shape[0]} pairs do not fit one request")
         try:
             n_embd = row_width(dispatch.row_dtype, rows.shape[1] * rows.itemsize)
         except MessageError as error:
@@ -218,7 +219,7 @@ class BackboneLink:
             kind=_KINDS[dispatch.kind],
         )
         if not self._clients[key.relay].try_send(frame):
-            return Failed("no_credit", "this worker has not yet taken what was sent before")
+            return Failed(LinkCode.NO_CREDIT, "this worker has not yet taken what was sent before")
         self.counters["sent_bytes"] += len(frame.body)
         self._open.add(request, key, pairs.shape[0], n_embd, on_done)
         return None
@@ -272,12 +273,12 @@ class BackboneLink:
             sessions.pop(key, None)
         sessions |= {SessionKey(relay, session.session): session for session in change.joined}
         self._set_sessions(sessions)
-        self._forget(gone, Failed("session_left", "this worker left"))
+        self._forget(gone, Failed(LinkCode.SESSION_LEFT, "this worker left"))
 
     def _on_closed(self, relay: int, reason: str) -> None:
         keys = {key for key in (*self._sessions, *self._open.keys()) if key.relay == relay}
         self._set_sessions({key: session for key, session in self._sessions.items() if key not in keys})
-        self._forget(keys, Failed("relay_lost", reason))
+        self._forget(keys, Failed(LinkCode.RELAY_LOST, reason))
 
     def _forget(self, keys: Iterable[SessionKey], failed: Failed) -> None:
         """Sessions are gone: their requests fail now, not at a deadline."""

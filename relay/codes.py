@@ -36,6 +36,16 @@ class ErrorCode(StrEnum):
     NOT_LEASED = "not_leased"
 
 
+class LinkCode(StrEnum):
+    """Codes that the backbone's link makes itself, beside those of ERROR: nothing came over the wire."""
+
+    SESSION_LEFT = "session_left"
+    NO_CREDIT = "no_credit"
+    RELAY_LOST = "relay_lost"
+    BAD_RESULT = "bad_result"
+    STOPPED = "stopped"
+
+
 class CloseCode(IntEnum):
     """WebSocket close codes; 4000 to 4999 are free for applications (RFC 6455, section 7.4.2).
 

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from relay.codes import LinkCode
 from relay.errors import MessageError
 from relay.frames import FLAG_MORE, Frame, FrameType
 from relay.messages import read_refusal, read_result
@@ -79,7 +80,7 @@ class OpenRequests(Generic[Key]):
         asked.allowed_bytes -= len(frame.body)
         outcome: Outcome | None
         if asked.allowed_bytes < 0:
-            outcome = Failed("bad_result", "the answer is larger than what was asked for")
+            outcome = Failed(LinkCode.BAD_RESULT, "the answer is larger than what was asked for")
         elif asked.on_done is None:
             if frame.flags & FLAG_MORE:
                 return Answer(is_asked=True)
@@ -88,7 +89,7 @@ class OpenRequests(Generic[Key]):
             try:
                 outcome = _outcome(asked, frame)
             except MessageError as error:
-                outcome = Failed("bad_result", str(error))
+                outcome = Failed(LinkCode.BAD_RESULT, str(error))
             if outcome is None:
                 return Answer(is_asked=True)
         self._remove(frame.request)
