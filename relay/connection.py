@@ -36,6 +36,8 @@ PRESENCE_SECONDS = 10.0
 MISSED_PINGS = 3
 # A worker may report as often as it likes; the market is asked this often at most.
 STATUS_SECONDS = 1.0
+# Reports between two of those questions; whoever sends more means no good.
+MAX_REPORTS = 100
 MAX_CONNECTIONS = 4096
 
 
@@ -69,6 +71,7 @@ class Connection:
         self._number = 0
         self._held: tuple[Replica, ...] = ()
         self._status: Frame | None = None
+        self._reports = 0
         self._heard = monotonic()
         self._marked = 0.0
         self._ending: tuple[CloseCode, str] | None = None
@@ -173,6 +176,9 @@ class Connection:
                 # Read when the claims are, at most once a second: a flood of reports costs no parsing.
                 self._status = frame._replace(body=bytes(frame.body))
                 self._recheck_due.set()
+                self._reports += 1
+                if self._reports > MAX_REPORTS:
+                    raise CreditExceeded(f"more than {MAX_REPORTS} reports between two checks")
             case Action.ANNOUNCE_DRAIN:
                 self._roster.drain(self._number)
             case Action.AUTHENTICATE:
@@ -299,7 +305,7 @@ class Connection:
             await asyncio.sleep(min(STATUS_SECONDS, self._timing.recheck_seconds))
 
     async def _check_once(self, hello: Hello) -> None:
-        status, self._status = self._status, None
+        status, self._status, self._reports = self._status, None, 0
         try:
             if status is not None:
                 self._held = read_status(status).replicas

@@ -392,11 +392,21 @@ async def test_many_statuses_ask_the_market_once_at_first(dial: Dial, market: Fa
     bob = dial()
     await bob.join(Role.WORKER)
 
-    for _ in range(200):
+    for _ in range(90):
         await bob.send(status_frame({"replicas": []}))
     await asyncio.sleep(0.2)
 
     assert market.questions <= 3
+
+
+async def test_a_flood_of_statuses_is_cut_off(dial: Dial) -> None:
+    bob = dial()
+    await bob.join(Role.WORKER)
+
+    for _ in range(250):
+        await bob.send(status_frame({"replicas": []}))
+
+    assert await bob.rejected() == (CloseCode.EXCESS, "too_much")
 
 
 async def test_a_status_that_cannot_be_read_is_a_violation(dial: Dial) -> None:

@@ -1,4 +1,4 @@
-"""The relay as it runs: Daphne in a process of its own, the real market in a SQLite file, real clients.
+"""The relay as it runs: Daphne (or uvicorn) in a process of its own, the real market in a SQLite file, real clients.
 
 Bob and Carol are toy workers on the client that every worker uses; Alice is the backbone's link, or a bare client where
 a test chooses the bytes herself.
@@ -32,7 +32,8 @@ from relay.work import Outcome, Result
 from tests.e2e.processes import ROOT, Running, running
 from tests.relay.builders import BUILD, hello_json
 from tests.relay.live_relay import LoopThread, ToyWorker, wait_until
-from tests.relay.test_backbone_link import request, rows
+from tests.relay.test_backbone_link import request as dispatch_of
+from tests.relay.test_backbone_link import rows
 
 pytestmark = pytest.mark.e2e
 
@@ -57,10 +58,11 @@ SIZES = [
 
 
 class Server:
-    """Daphne at one port over one database; `start` and `kill` as often as a test likes."""
+    """An ASGI server at one port over one database; `start` and `end` as often as a test likes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: str = "daphne") -> None:
         self.folder = folder
+        self.program = program
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.environment = {
@@ -87,10 +89,11 @@ class Server:
         return done.stdout
 
     def start(self) -> None:
-        command = ["-m", "daphne", "-b", "127.0.0.1", "-p", str(self.port), "config.asgi:application"]
-        self._context = running(command, self.folder / "daphne.log", self.environment)
+        address = {"daphne": ["-b", "127.0.0.1", "-p"], "uvicorn": ["--host", "127.0.0.1", "--port"]}[self.program]
+        command = ["-m", self.program, *address, str(self.port), "config.asgi:application"]
+        self._context = running(command, self.folder / "server.log", self.environment)
         self.process = self._context.__enter__()
-        self.process.wait_for(self._listens, 30, "Daphne listens")
+        self.process.wait_for(self._listens, 30, f"{self.program} listens")
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
@@ -122,7 +125,7 @@ class Alice:
 
     def ask(self, key: Any, values: np.ndarray) -> Outcome:
         (replica,) = self.link.sessions[key].replicas
-        dispatch = request(key, values, claim_id=replica.claim_id, fence=replica.fence)
+        dispatch = dispatch_of(key, values, claim_id=replica.claim_id, fence=replica.fence)
         self.link.submit(dispatch, self.outcomes.put)
         return self.outcomes.get(timeout=20)
 
@@ -159,13 +162,17 @@ class RawBackbone:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    live = Server(tmp_path)
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
+    live = Server(tmp_path, getattr(request, "param", "daphne"))
     live.start()
     yield live
     live.close()
 
 
+BOTH_SERVERS = pytest.mark.parametrize("server", ["daphne", "uvicorn"], indirect=True)
+
+
+@BOTH_SERVERS
 def test_everything_that_goes_in_comes_out_in_both_directions(server: Server) -> None:
     bob = server.worker("bob")
     bob.answer = lambda frame: frame._replace(type=FrameType.RESULT)
@@ -189,6 +196,7 @@ def test_everything_that_goes_in_comes_out_in_both_directions(server: Server) ->
     bob.close()
 
 
+@BOTH_SERVERS
 def test_rows_come_back_doubled_and_survive_kill_9_of_the_server(server: Server) -> None:
     bob, alice = server.worker("bob"), Alice(server)
     key = alice.meet()
@@ -289,6 +297,7 @@ def test_a_message_above_one_mebibyte_ends_that_connection_only(server: Server) 
     carol.close()
 
 
+@BOTH_SERVERS
 @pytest.mark.parametrize(
     ("message", "code"),
     [
