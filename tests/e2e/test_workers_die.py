@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ class Server:
             base_url=self.run.url, headers={"Authorization": f"Bearer {self.run.api_key}"}, timeout=120
         )
 
+    def close(self) -> None:
+        self._client.close()
+
     def generate(self, kill: list[int]) -> str:
         """Streams one greedy text; sends SIGKILL to one worker of `kill` after every 60 pieces of text."""
         body = {
@@ -93,9 +97,10 @@ def test_texts_are_unchanged_books_balance_and_nothing_is_left_behind(tmp_path: 
     var_dir = tmp_path / "var"
     environment = {"VAR_DIR": str(var_dir), "CREDIT_WINDOW_SECONDS": "5", "SPOOL_SECONDS": "1"}
     expected = text_without_workers()
-    with running(["manage.py", "up", "--workers", "3", "--port", "0"], tmp_path / "up.log", environment) as up:
+    command = ["manage.py", "up", "--workers", "3", "--port", "0"]
+    with running(command, tmp_path / "up.log", environment) as up, ExitStack() as stack:
         up.wait_for(lambda: "Ready." in up.output, 150, "the server is ready")
-        server = Server(var_dir)
+        server = stack.enter_context(closing(Server(var_dir)))
 
         calm = server.generate(kill=[])
         workers = [server.run.pids[f"local-{number}"] for number in (1, 2, 3)]
