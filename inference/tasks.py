@@ -19,7 +19,7 @@ RETRY_SECONDS = 1.0
 LOST_MESSAGE_SECONDS = 60.0
 
 
-@shared_task(name="inference.generate", queue="backbone", ignore_result=True)
+@shared_task(name="inference.generate", ignore_result=True)
 def generate(generation_id: str) -> None:
     """Runs one generation to its end on this process's engine, resuming what an earlier attempt wrote."""
     # Imported here: only the process that hosts the engine loads llama.cpp.
@@ -71,7 +71,7 @@ def generate(generation_id: str) -> None:
     jobs.finish_job(job, finish=finish, generated=generated, error=reason)
 
 
-@shared_task(name="inference.rescue", queue="upkeep", ignore_result=True)
+@shared_task(name="inference.rescue", ignore_result=True)
 def rescue() -> int:
     """Queues generations again whose backbone is gone or whose message was lost; returns how many."""
     client = redis.Redis.from_url(settings.REDIS_URL)
