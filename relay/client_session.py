@@ -24,9 +24,10 @@ class Peer:
 
     __slots__ = ("incoming", "outbox", "outbox_bytes", "outgoing")
 
-    def __init__(self, welcome: Welcome) -> None:
+    def __init__(self, role: Role, welcome: Welcome) -> None:
         self.outgoing = SendWindow(welcome.credit_bytes, welcome.credit_limit_bytes)
-        self.incoming = ReceiveWindow(welcome.credit_bytes, welcome.credit_limit_bytes)
+        target = welcome.credit_limit_bytes if role is Role.WORKER else welcome.credit_bytes
+        self.incoming = ReceiveWindow(welcome.credit_bytes, target)
         self.outbox: deque[Frame] = deque()
         self.outbox_bytes = 0
 
@@ -121,6 +122,8 @@ class ClientSession:
     def consumed(self, frame: Frame) -> None:
         """The bytes of a delivered frame (whole or chunk) are no longer held here: its sender may send as many more.
 
+        The grant leaves when a quarter of the window is due, else with the next message or at `grant_due`.
+
         Frames of an earlier session, and of peers that are gone, are ignored.
         """
         number = self._peer_of(frame)
@@ -204,7 +207,7 @@ class ClientSession:
         peer = self._peers.get(number)
         if peer is None:
             assert self.welcome is not None
-            peer = self._peers[number] = Peer(self.welcome)
+            peer = self._peers[number] = Peer(self._role, self.welcome)
         return peer
 
     def _enqueue(self, *frames: Frame) -> None:

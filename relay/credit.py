@@ -11,7 +11,8 @@ from relay.frames import CHUNK_BYTES, FLAG_RELAY, HEADER_BYTES, Frame, FrameType
 
 # A new peer may send this much. Twenty strangers that never read hold at most 20 MiB of the relay's memory.
 CREDIT_BYTES = 1024 * 1024
-# A receiver that consumes may open its window up to this, for long round trips and large batches.
+# A receiver may open its window up to this. Workers do: a request must fit into their window as a whole. Backbones do
+# not: answers flow in chunks, and a thousand workers times this would be too much.
 CREDIT_LIMIT_BYTES = 8 * 1024 * 1024
 COUNTED = frozenset({FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.RESULT, FrameType.ERROR})
 
@@ -52,22 +53,21 @@ class SendWindow:
 
 
 class ReceiveWindow:
-    """What one peer may be granted: all that was consumed, and as much again until the window has its full size.
+    """What one peer may be granted: all that was consumed, and with the first grant the rest up to `target`.
 
-    The window starts small for a peer of whom nothing is known and doubles with every window that is consumed.
+    A peer that grants has shown that it reads, so it may open its window as far as its own memory allows.
     """
 
-    __slots__ = ("due", "limit", "size")
+    __slots__ = ("due", "size", "target")
 
-    def __init__(self, initial: int = CREDIT_BYTES, limit: int = CREDIT_LIMIT_BYTES) -> None:
+    def __init__(self, initial: int = CREDIT_BYTES, target: int = CREDIT_LIMIT_BYTES) -> None:
         self.size = initial
-        self.limit = limit
+        self.target = target
         self.due = 0
 
     def consume(self, size: int) -> None:
-        growth = min(size, self.limit - self.size)
-        self.size += growth
-        self.due += size + growth
+        self.due += size + self.target - self.size
+        self.size = self.target
 
     def is_urgent(self) -> bool:
         """Whether so much is due that the peer may soon have to wait for it."""

@@ -169,29 +169,34 @@ def test_an_answer_for_a_stream_or_session_that_is_gone_is_dropped(worker: End) 
     assert worker.sent() == []
 
 
-def test_consumed_bytes_are_granted_at_a_quarter_of_the_window_or_when_asked(worker: End) -> None:
-    worker.receive(dispatch(1_000), dispatch(1_500, request=2))
+def test_a_worker_opens_its_window_at_once_and_grants_again_at_a_quarter_of_it(worker: End) -> None:
+    worker.receive(*[dispatch(4_968, request=number) for number in range(1, 5)])
+    asked = worker.delivered
 
-    worker.session.consumed(worker.delivered[0])
+    worker.session.consumed(asked[0])
+    (opening,) = worker.sent()
+    worker.session.consumed(asked[1])
     assert worker.sent() == []
-    worker.session.consumed(worker.delivered[1])
-    (urgent,) = worker.sent()
-    worker.receive(dispatch(1_000))
-    worker.session.consumed(worker.delivered[2])
+    worker.session.consumed(asked[2])
+    (quarter,) = worker.sent()
+    worker.session.consumed(asked[3])
     worker.session.grant_due()
     (idle,) = worker.sent()
 
-    assert (urgent.type, urgent.stream, read_credit(urgent)) == (FrameType.CREDIT, STREAM, 2 * (1_032 + 1_532))
-    assert read_credit(idle) == 2 * 1_032
+    assert (opening.type, opening.stream, read_credit(opening)) == (FrameType.CREDIT, STREAM, 5_000 + LIMIT - WINDOW)
+    assert (read_credit(quarter), read_credit(idle)) == (10_000, 5_000)
 
 
-def test_credit_travels_with_the_next_message(worker: End) -> None:
-    worker.receive(dispatch(1_000))
-    worker.session.consumed(worker.delivered[0])
+def test_credit_travels_with_the_next_message(backbone: End) -> None:
+    backbone.receive(result(1_000, session=9, stream=5))
+    backbone.session.consumed(backbone.delivered[0])
+    assert backbone.sent() == []
 
-    worker.session.send(result())
+    backbone.session.try_send(dispatch(session=9))
 
-    assert [frame.type for frame in worker.sent()] == [FrameType.RESULT, FrameType.CREDIT]
+    sent = backbone.sent()
+    assert [frame.type for frame in sent] == [FrameType.DISPATCH, FrameType.CREDIT]
+    assert (sent[1].session, read_credit(sent[1])) == (9, 1_032)
 
 
 def test_bytes_of_an_earlier_session_or_a_peer_that_left_are_not_granted(worker: End, backbone: End) -> None:

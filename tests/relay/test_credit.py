@@ -36,20 +36,18 @@ def test_a_window_spends_all_or_nothing() -> None:
     assert window.remaining == 200
 
 
-def test_a_receiver_doubles_its_window_up_to_the_limit() -> None:
-    window = ReceiveWindow(initial=100, limit=250)
+def test_a_receiver_opens_its_window_to_the_target_with_the_first_grant() -> None:
+    window = ReceiveWindow(initial=100, target=250)
 
-    window.consume(100)
-    assert window.take_due() == 200
-    window.consume(100)
-    assert window.take_due() == 150
+    window.consume(60)
+    assert window.take_due() == 60 + 150
     window.consume(100)
     assert window.take_due() == 100
     assert window.take_due() == 0
 
 
 def test_credit_becomes_urgent_at_a_quarter_of_the_window() -> None:
-    window = ReceiveWindow(initial=400, limit=400)
+    window = ReceiveWindow(initial=400, target=400)
 
     window.consume(99)
     assert not window.is_urgent()
