@@ -62,3 +62,10 @@ def refuse_without_redis(**_: object) -> None:
     """A worker on the in-memory broker would wait for ever for messages that nobody can send it."""
     if not settings.REDIS_URL:
         raise SystemExit("REDIS_URL is not set: a worker needs the Redis of the server (see `manage.py up`).")
+
+
+@signals.worker_ready.connect
+def sing_at_once(sender: Any, **_: object) -> None:
+    """A fresh worker sends itself the canary, so that `/readyz` need not wait for beat's first one."""
+    for name in sender.app.amqp.queues.consume_from:
+        sender.app.send_task("config.canary", args=(name,), queue=name, expires=2 * CANARY_SECONDS)

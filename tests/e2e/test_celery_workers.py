@@ -52,9 +52,9 @@ def test_a_worker_serves_its_queue_and_ends_on_sigterm(redis_database: str, tmp_
         redis.Redis.from_url(redis_database) as client,
         running([*CELERY, *WORKER], tmp_path / "log", environment(redis_database, tmp_path)) as worker,
     ):
-        send(redis_database, "config.canary", "upkeep")
-
-        worker.wait_for(lambda: bool(client.keys("*canary:upkeep")), 30, "the canary sang")
+        worker.wait_for(lambda: bool(client.keys("*canary:upkeep")), 30, "the canary sang at the start")
+        send(redis_database, "config.canary", "another")
+        worker.wait_for(lambda: bool(client.keys("*canary:another")), 30, "the canary sang when asked")
         status = worker.end(signal.SIGTERM, 20)
 
         assert status == 0

@@ -75,6 +75,8 @@ def test_it_becomes_healthy_with_workers_that_hold_every_expert(server: Server) 
     assert stats["workers"]["live"] == 2
     assert stats["experts"]["live"] == stats["experts"]["offered"] == 256
     assert "Warning" not in server.up.output
+    with urllib.request.urlopen(f"{server.run.url}/readyz", timeout=10) as answer:
+        assert answer.status == 200
     assert set(server.run.pids) == {"redis", "web", "upkeep", "backbone", "beat", "local-1", "local-2"}
     assert all(psutil.pid_exists(pid) for pid in server.run.pids.values())
 
