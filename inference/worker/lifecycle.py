@@ -22,6 +22,7 @@ from inference.worker.errors import (
     NoSpace,
     NotAccepted,
     ServerRefused,
+    StateUnusable,
     UnknownToken,
     WorkerError,
 )
@@ -94,6 +95,10 @@ class Worker:
         self._failures = 0
         self._said = ""
         identity = load_identity(folder)
+        if identity and options.token not in (None, identity.token):
+            raise StateUnusable(
+                f"{folder} already belongs to node {identity.node_id}: give this one a folder of its own with --state"
+            )
         self._market.token = identity.token if identity else None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -130,7 +135,7 @@ class Worker:
         """Whatever is due now; returns the seconds until the next step. Raises WorkerError."""
         self._link.check()
         if self._market.token is None:
-            await self._register()
+            await (self._register() if self._options.token is None else self._adopt(self._options.token))
         heartbeat = await self._market.heartbeat()
         self._note_claims(heartbeat.claims)
         pause_seconds = heartbeat.lease_seconds / HEARTBEATS_PER_LEASE * random.uniform(0.8, 1.0)
@@ -164,6 +169,19 @@ class Worker:
         save_identity(self._folder, Identity(node_id, token))
         self._market.token = token
         logger.info("registered at %s as node %s, %r", self._market.server, node_id, options.name)
+
+    async def _adopt(self, token: str) -> None:
+        """Becomes the node that its owner registered on the server's page."""
+        self._market.token = token
+        try:
+            node_id = await self._market.node_id()
+        except UnknownToken as refusal:
+            raise NotAccepted(f"{self._market.server} does not know the token of --token: {refusal}") from refusal
+        except WorkerError:
+            self._market.token = None
+            raise
+        save_identity(self._folder, Identity(node_id, token))
+        logger.info("this is node %s of %s", node_id, self._market.server)
 
     def _forget(self, error: UnknownToken) -> None:
         """The server does not know us (any more): leave everything of the old node behind."""

@@ -145,6 +145,10 @@ class MarketClient:
         answer = await self._call("POST", "/api/nodes", body, repeat=False)
         return _field(answer, "node_id", str), _field(answer, "token", str)
 
+    async def node_id(self) -> str:
+        """The id of the node whose token this is."""
+        return _field(await self._call("GET", "/api/me"), "node_id", str)
+
     async def demand(
         self, budget_bytes: int | None, build: str | None = None, types: Collection[str] | None = None
     ) -> Demand:

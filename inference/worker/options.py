@@ -33,6 +33,7 @@ class Options:
     state_dir: Path
     threads: int
     log_level: str
+    token: str | None = None
 
 
 def parse_size(text: str) -> int:
@@ -115,6 +116,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, server_required: bool = Tr
         help="folder for the node's token and the slices (default: %(default)s)",
     )
     parser.add_argument(
+        "--token",
+        help="be the node that the server's page registered, instead of a new one; kept in the state folder",
+    )
+    parser.add_argument(
         "--threads",
         metavar="N",
         type=_positive,
@@ -144,6 +149,7 @@ def options_from(namespace: argparse.Namespace) -> Options:
         state_dir=namespace.state_dir.expanduser(),
         threads=namespace.threads,
         log_level=namespace.log_level,
+        token=namespace.token,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inference.worker import lifecycle, market_client
-from inference.worker.errors import BudgetTooSmall, NotAccepted, WorkerError
+from inference.worker.errors import BudgetTooSmall, NotAccepted, StateUnusable, WorkerError
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.identity import load_identity
 from inference.worker.kernels import choose_kernel
@@ -195,6 +195,51 @@ async def test_a_server_that_does_not_register_it_ends_the_program(
     async with machine.started() as (worker, _):
         with pytest.raises(NotAccepted, match=f"does not register this worker: {re.escape(answer[2])}"):
             await worker.run(asyncio.Event())
+
+
+async def test_a_token_from_the_page_is_adopted_and_kept(machine: Machine) -> None:
+    machine.town.tokens.add("-from-the-page")
+
+    async with machine.started("--budget", "1MB", "--token=-from-the-page") as (worker, link):
+        await worker.step()
+    async with machine.started("--budget", "1MB") as (worker, again):
+        await worker.step()
+
+    assert machine.town.registered == []
+    kept = load_identity(machine.folder)
+    assert kept is not None
+    assert (kept.node_id, kept.token) == ("node of -from-the-page", "-from-the-page")
+    assert link.updates[-1][0] == again.updates[-1][0] == "-from-the-page"
+
+
+async def test_a_token_that_the_server_does_not_know_ends_the_program(machine: Machine) -> None:
+    async with machine.started("--token", "made-up") as (worker, _):
+        with pytest.raises(NotAccepted, match="--token"):
+            await worker.round()
+
+    assert load_identity(machine.folder) is None
+    assert machine.town.registered == []
+
+
+async def test_a_server_that_is_down_is_asked_again_for_the_token(machine: Machine) -> None:
+    machine.town.tokens.add("t")
+    machine.town.down = True
+
+    async with machine.started("--token", "t") as (worker, _):
+        await worker.round()
+        machine.town.down = False
+        await worker.round()
+
+    assert load_identity(machine.folder) is not None
+
+
+async def test_a_folder_keeps_its_node_when_another_ones_token_comes(machine: Machine) -> None:
+    async with machine.started() as (worker, _):
+        await worker.step()
+
+    with pytest.raises(StateUnusable, match="--state"):
+        async with machine.started("--token", "another"):
+            pass
 
 
 async def test_a_server_with_too_many_newcomers_is_asked_again(machine: Machine) -> None:

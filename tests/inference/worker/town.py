@@ -71,6 +71,8 @@ class Town:
             return self._register(body)
         if token not in self.tokens:
             return refusal(401, "bad_token", "nobody has this token")
+        if path == "/api/me":
+            return 200, {"node_id": f"node of {token}"}
         if path.startswith("/api/demand"):
             return self._demand(path)
         if (method, path) == ("POST", "/api/claims"):
