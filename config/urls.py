@@ -9,6 +9,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("", include("inference.urls")),
     path("api/", node_api_urls),
+    path("", include("frontend.urls")),
 ]
 # The one JSON error shape below /api/, Django's page elsewhere.
 handler404 = "market.api_errors.page_not_found"

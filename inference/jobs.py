@@ -99,3 +99,10 @@ def open_counts() -> dict[str, int]:
     found = GenerationJob.objects.filter(state__in=OPEN_STATES).values_list("state").annotate(Count("pk"))
     counts = {str(state): count for state, count in found}
     return {state.value: counts.get(state.value, 0) for state in OPEN_STATES}
+
+
+def recent_failures(limit: int) -> list[tuple[datetime, str]]:
+    """(end, code of the error) of the generations that failed last, newest first; the codes name nobody."""
+    failed = GenerationJob.objects.filter(state=GenerationJob.State.FAILED, finished_at__isnull=False)
+    rows = failed.order_by("-finished_at").values_list("finished_at", "error")[:limit]
+    return [(at, error.partition(":")[0]) for at, error in rows if at is not None]
