@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHT_NAME = re.compile(rb"blk\.(\d+)\.ffn_(gate|up|down|gate_up)_exps\.weight")
 NAME, DESCRIPTION = C.create_string_buffer(b"SWARM"), C.create_string_buffer(b"experts of the swarm")
+CALLS_KEPT = 1024
 PASSIVE_OPS = ("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
 
 
@@ -45,17 +46,20 @@ class Lane:
     number: int
     runtime: CpuRuntime
     matmuls: dict[int, ExpertMatmul] = field(default_factory=dict)
+    calls: "dict[int, ExpertCall]" = field(default_factory=dict)  # by the graph's uid
     delegated: int = 0
 
     def close(self) -> None:
         for matmul in self.matmuls.values():
             matmul.close()
         self.matmuls.clear()
+        self.calls.clear()
         self.runtime.close()
 
 
 class ExpertCall:
-    """One MoE layer of one step. Arrays are views of llama.cpp's memory, valid during the call only.
+    """One MoE layer of one step. Arrays are views of llama.cpp's memory, valid during the call only; the same object
+    comes again while llama.cpp reuses its graph.
 
     hidden: (tokens, n_embd) float32, read; expert_ids: (tokens, used) int32, read; output: (tokens, used, n_embd)
     float32, to be filled by `compute_all`, or by `compute` for some (token, slot) pairs and by the caller for the rest.
@@ -235,15 +239,27 @@ class SwarmBackend:
         return operation in self._passive
 
     def _graph_compute(self, lane: Lane, graph: int) -> int:
-        library = self._library
-        nodes = [library.graph_node(graph, index) for index in range(library.graph_n_nodes(graph))]
-        recognised = self._recognise(nodes)
-        if recognised is None:
-            lane.delegated += 1
-            return library.graph_compute(lane.runtime.backend, graph)
-        layer, tensors = recognised
-        self.handler(ExpertCall(lane, graph, layer, tensors))
+        # llama.cpp runs the same allocated graph again while the batch keeps its shape; the scheduler gives every new
+        # split another uid, so a known uid means the same tensors at the same addresses.
+        uid = ggml.Graph.from_address(graph).uid
+        call = lane.calls.get(uid)
+        if call is None:
+            call = self._call(lane, graph)
+            if call is None:
+                lane.delegated += 1
+                return self._library.graph_compute(lane.runtime.backend, graph)
+            if uid:
+                if len(lane.calls) >= CALLS_KEPT:
+                    lane.calls.clear()
+                lane.calls[uid] = call
+        self.handler(call)
         return ggml.STATUS_SUCCESS
+
+    def _call(self, lane: Lane, graph: int) -> ExpertCall | None:
+        """The expert layer that the split is, or None when it is anything else."""
+        split = ggml.Graph.from_address(graph)
+        recognised = self._recognise([split.nodes[index] for index in range(split.n_nodes)])
+        return None if recognised is None else ExpertCall(lane, graph, *recognised)
 
     def _recognise(self, nodes: list[Any]) -> tuple[int, LayerTensors] | None:
         """The layer and its products when the split is exactly one SwiGLU expert layer, else None."""

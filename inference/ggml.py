@@ -56,6 +56,30 @@ Tensor._fields_ = [
 ]
 
 
+class HashSet(C.Structure):
+    """struct ggml_hash_set (`ggml-impl.h`)."""
+
+    _fields_ = (("size", C.c_size_t), ("used", Pointer), ("keys", Pointer))
+
+
+class Graph(C.Structure):
+    """struct ggml_cgraph (`ggml-impl.h`). uid: set anew whenever the scheduler splits or allocates; 0: never set."""
+
+    _fields_ = (
+        ("size", C.c_int),
+        ("n_nodes", C.c_int),
+        ("n_leafs", C.c_int),
+        ("nodes", C.POINTER(TensorPointer)),
+        ("grads", Pointer),
+        ("grad_accs", Pointer),
+        ("leafs", Pointer),
+        ("use_counts", Pointer),
+        ("visited", HashSet),
+        ("order", C.c_int),
+        ("uid", C.c_uint64),
+    )
+
+
 class InitParams(C.Structure):
     """struct ggml_init_params."""
 
@@ -212,8 +236,6 @@ class Ggml:
         self.swiglu_split = _declare(base, "ggml_swiglu_split", tensor, Pointer, tensor, tensor)
         self.new_graph_custom = _declare(base, "ggml_new_graph_custom", Pointer, Pointer, C.c_size_t, C.c_bool)
         self.build_forward_expand = _declare(base, "ggml_build_forward_expand", None, Pointer, tensor)
-        self.graph_n_nodes: Callable[[int], int] = _declare(base, "ggml_graph_n_nodes", C.c_int, Pointer)
-        self.graph_node = _declare(base, "ggml_graph_node", tensor, Pointer, C.c_int)
         self.graph_overhead_custom: Callable[[int, bool], int] = _declare(
             base, "ggml_graph_overhead_custom", C.c_size_t, C.c_size_t, C.c_bool
         )
