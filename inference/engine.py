@@ -55,7 +55,8 @@ class Engine:
 
     sequences: at once over all lanes; context_tokens: longest prompt and answer together; threads: cores over all lanes
     together (0: all cores of this process); lane_context(lane, threads): entered while a lane's context is created, so
-    that an expert backend can be tied to it; trace_dir: one trace per lane is written there.
+    that an expert backend can be tied to it; trace_dir: one trace per lane is written there; on_unwanted(lane): called
+    when nobody wants the step in which a lane is any more (all its requests are cancelled, or the engine stops).
     Raises ModelNotLoaded; `start` raises ContextNotMade.
     """
 
@@ -71,6 +72,7 @@ class Engine:
         trace_dir: Path | None = None,
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
         queue_length: int = DEFAULT_QUEUE_LENGTH,
+        on_unwanted: Callable[[int], None] = lambda lane: None,
     ) -> None:
         cores = threads or len(os.sched_getaffinity(0))
         per_lane = -(-sequences // lanes)
@@ -85,6 +87,7 @@ class Engine:
         self._lane_context = lane_context or (lambda lane, threads: nullcontext())
         self._trace_dir = trace_dir
         self._queue_length = queue_length
+        self._on_unwanted = on_unwanted
         self._handles = ExitStack()
         self.model = self._handles.enter_context(Model(model_path))
         self.vocabulary = self.model.vocabulary
@@ -195,6 +198,9 @@ class Engine:
                 return False
             generation.cancelled = True
             if generation not in self._waiting:
+                lane = next((n for n, one in enumerate(self._lanes) if one.is_unwanted(generation)), None)
+                if lane is not None:
+                    self._on_unwanted(lane)
                 return True
             self._waiting.remove(generation)
             del self._requests[request_id]
@@ -234,6 +240,8 @@ class Engine:
                 condition.notify_all()
         for generation in abandoned:
             generation.tell(generation.last_event("error", STOPPED))
+        for lane in range(len(self._lanes)):
+            self._on_unwanted(lane)
         for thread in self._threads:
             thread.join()
         self._handles.close()

@@ -36,7 +36,7 @@ class LaneCounts:
 
 
 class Lane:
-    """Drives one context. Everything but `add`, `cancel`, `size` and `counts` belongs to one thread.
+    """Drives one context. Everything but `add`, `is_unwanted`, `size` and `counts` belongs to one thread.
 
     on_left(generation): called once for every request that ends, after its last event.
     """
@@ -71,6 +71,11 @@ class Lane:
     def add(self, generation: Generation) -> None:
         """Hands a request to the lane; from any thread. The caller keeps `size` within the context's sequences."""
         self._inbox.append(generation)
+
+    def is_unwanted(self, generation: Generation) -> bool:
+        """Whether it runs here, and it and all others here are cancelled; from any thread, so a hint only."""
+        everyone = [*self._active, *self._prompts, *self._inbox]
+        return generation in everyone and all(one.cancelled for one in everyone)
 
     def step(self) -> bool:
         """One chunk of one prompt, then one token of every active sequence. False: there was nothing to do."""

@@ -10,25 +10,34 @@ from dataclasses import dataclass
 GAIN, DEVIATION_GAIN, DEVIATIONS = 1 / 8, 1 / 4, 4.0
 SHORTEST_DEADLINE_SECONDS = 0.25  # a worker's garbage collection or a lost packet is no reason to do its work twice
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+# Bytes of one step, there and back. The measured rate is a lower bound: small answers are mostly latency. Larger steps
+# raise it, so the cap opens like TCP's window: from the first bytes up to what the deadline allows.
+FIRST_CAP_BYTES, LEAST_CAP_BYTES = 1 << 20, 64 << 10
+RATE_DECAY = 0.99
 
 
 @dataclass
 class Owner:
-    """Times in seconds of answers that arrived; `failures` counts those in a row that did not."""
+    """Times in seconds of answers that arrived; `failures` counts those in a row that did not.
+
+    bytes_per_second: the best of the recent answers, sent and received bytes together.
+    """
 
     smoothed_seconds: float = 0.0
     deviation_seconds: float = 0.0
     answers: int = 0
     failures: int = 0
     paused_until: float = 0.0
+    bytes_per_second: float = 0.0
 
-    def answered(self, seconds: float) -> None:
+    def answered(self, seconds: float, moved_bytes: int = 0) -> None:
         if self.answers == 0:
             self.smoothed_seconds, self.deviation_seconds = seconds, seconds / 2
         else:
             error = abs(seconds - self.smoothed_seconds)
             self.deviation_seconds += DEVIATION_GAIN * (error - self.deviation_seconds)
             self.smoothed_seconds += GAIN * (seconds - self.smoothed_seconds)
+        self.bytes_per_second = max(moved_bytes / max(seconds, 1e-6), RATE_DECAY * self.bytes_per_second)
         self.answers += 1
         self.failures = 0
 
@@ -37,12 +46,19 @@ class Owner:
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.failures, 10))
         self.failures += 1
         self.paused_until = now + pause
+        self.bytes_per_second /= 2
 
     def deadline_seconds(self, longest: float) -> float:
         """How long to wait for an answer; `longest` until there is a history."""
         if self.answers == 0:
             return longest
         return min(longest, max(SHORTEST_DEADLINE_SECONDS, self.smoothed_seconds + DEVIATIONS * self.deviation_seconds))
+
+    def cap_bytes(self, longest: float) -> float:
+        """Bytes that one step may move, there and back: the measured rate times the deadline."""
+        if self.answers == 0:
+            return FIRST_CAP_BYTES
+        return max(LEAST_CAP_BYTES, self.bytes_per_second * self.deadline_seconds(longest))
 
     def cost(self, now: float) -> float:
         """Expected seconds, infinite while the owner is left alone."""

@@ -29,9 +29,10 @@ class Replica:
 
 @dataclass(frozen=True)
 class LayerReplicas:
-    """candidates: (experts, most replicas of one expert) int32 indexes into `ReplicaTable.replicas`, -1 where none;
-    counts: (experts,) int32."""
+    """The replicas of one layer. candidates: (experts, most replicas of one expert) int32 indexes into `replicas`, -1
+    where none; counts: (experts,) int32."""
 
+    replicas: tuple[Replica, ...]
     candidates: npt.NDArray[np.int32]
     counts: npt.NDArray[np.int32]
 
@@ -42,23 +43,23 @@ class ReplicaTable:
     def __init__(self, replicas: Iterable[Replica] = (), *, experts_per_layer: int = 0) -> None:
         self.replicas = tuple(replicas)
         self.experts_per_layer = experts_per_layer
-        by_layer: dict[int, list[int]] = {}
-        for index, replica in enumerate(self.replicas):
-            by_layer.setdefault(replica.layer, []).append(index)
-        self._layers = {layer: self._index(indexes) for layer, indexes in by_layer.items()}
+        by_layer: dict[int, list[Replica]] = {}
+        for replica in self.replicas:
+            by_layer.setdefault(replica.layer, []).append(replica)
+        self._layers = {layer: self._index(tuple(found)) for layer, found in by_layer.items()}
 
     def layer(self, layer: int) -> LayerReplicas | None:
         """The candidates of one layer, or None when nobody holds any of it."""
         return self._layers.get(layer)
 
-    def _index(self, indexes: list[int]) -> LayerReplicas:
+    def _index(self, replicas: tuple[Replica, ...]) -> LayerReplicas:
         counts = np.zeros(self.experts_per_layer, np.int32)
-        for index in indexes:
-            counts[self.replicas[index].first : self.replicas[index].last] += 1
+        for replica in replicas:
+            counts[replica.first : replica.last] += 1
         candidates = np.full((self.experts_per_layer, int(counts.max())), -1, np.int32)
         filled = np.zeros(self.experts_per_layer, np.int32)
-        for index in indexes:
-            experts = np.arange(self.replicas[index].first, self.replicas[index].last)
+        for index, replica in enumerate(replicas):
+            experts = np.arange(replica.first, replica.last)
             candidates[experts, filled[experts]] = index
             filled[experts] += 1
-        return LayerReplicas(candidates, counts)
+        return LayerReplicas(replicas, candidates, counts)

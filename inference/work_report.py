@@ -23,6 +23,22 @@ class RowPlace(StrEnum):
     LATE = "fallback_late"
     FAILED = "fallback_failed"
     NOT_FINITE = "fallback_not_finite"
+    BAD_SHAPE = "fallback_bad_shape"
+    AUDIT_FAILED = "fallback_audit_failed"
+    ABORTED = "fallback_aborted"
+
+
+class Moment(StrEnum):
+    """What else the dispatcher counts: rows asked of a second replica after the first one failed; audits of answers
+    before and after their use and what came of them; bytes of bodies sent to workers and received."""
+
+    RETRIED_ROWS = "retried_rows"
+    AUDITED_BEFORE = "audited_before_use"
+    AUDITED_AFTER = "audited_after_use"
+    AUDIT_SKIPPED = "audit_skipped_no_room"
+    AUDIT_FAILURES = "audit_failures"
+    SENT_BYTES = "sent_bytes"
+    RECEIVED_BYTES = "received_bytes"
 
 
 class WorkKey(NamedTuple):
@@ -41,6 +57,7 @@ class WorkReport:
     used_rows: Counter[WorkKey] = field(default_factory=Counter)
     places: Counter[RowPlace] = field(default_factory=Counter)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # (node, code of the failure)
+    moments: Counter[Moment] = field(default_factory=Counter)
 
     def add(self, other: "WorkReport") -> None:
         """Adds the counts of `other`, a later report of the same model."""
@@ -48,3 +65,4 @@ class WorkReport:
         self.used_rows.update(other.used_rows)
         self.places.update(other.places)
         self.failures.update(other.failures)
+        self.moments.update(other.moments)

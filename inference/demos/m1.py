@@ -47,7 +47,7 @@ def run(model: Path, say: Say) -> Figures:
             time.sleep(STATUS_SECONDS)
             rows = _ask(server, "GET", "/api/stats")["rows"]
         say("replaying every batch through plain llama.cpp in another process ...")
-        positions, difference = compare(sorted((var_dir / "traces").glob("lane-*.jsonl")))
+        positions, difference = compare(sorted((var_dir / "traces").glob("*/lane-*.jsonl")))
     return Figures(SEQUENCES * TOKENS, seconds, rows.get("remote", 0), sum(rows.values()), positions, difference)
 
 

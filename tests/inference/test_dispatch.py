@@ -1,6 +1,7 @@
 """The dispatcher: bit-identical logits for every placement and every fault, and counts that add up."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from inference.dispatch import Dispatcher, DispatchPolicy
 from inference.llama import Context
 from inference.replica_table import Replica, ReplicaTable
 from inference.rows import RowType
-from inference.work_report import RowPlace
-from relay.work import Dispatch, Failed, Outcome, Result
+from inference.work_report import Moment, RowPlace
+from relay.work import Dispatch, Failed, OnDone, Outcome, Result
 from tests.inference.decode import decode_steps, plain_logits, settings_for
 from tests.inference.loopback import Loopback, LoopbackWorker
 from tests.inference.models import DEMO_MODEL, demo_model
@@ -179,6 +180,108 @@ def test_long_steps_and_answers_over_the_cap_stay_here(build: Build, plain: np.n
     assert heavy.dispatcher.take_report().places == {RowPlace.OVER_CAP: PAIRS}
 
 
+def test_a_step_is_cut_to_the_measured_cap_of_an_owner_by_whole_experts(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING, owner_bytes_limit=20 * 2048, deadline_seconds=60.0)
+
+    logits = swarm.logits()
+
+    report = swarm.dispatcher.take_report()
+    assert np.array_equal(logits, plain)
+    assert report.places[RowPlace.OVER_CAP] > 0
+    assert report.places[RowPlace.REMOTE] > 0
+    assert sum(report.places.values()) == PAIRS
+    for request in swarm.transport.workers[1].requests:
+        assert len(request.pairs) <= 20
+
+
+def test_what_one_replica_does_not_answer_another_one_does(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING, EVERYTHING, deadline_seconds=60.0)
+    swarm.logits(steps=2)  # both have a history, so it is known that the other one answers in time
+    swarm.dispatcher.take_report()
+    swarm.transport.workers[2].fault = failing("overloaded")
+
+    logits = swarm.logits()
+
+    report = swarm.dispatcher.take_report()
+    assert np.array_equal(logits, plain)
+    assert report.moments[Moment.RETRIED_ROWS] > 0
+    assert report.places == {RowPlace.REMOTE: PAIRS}
+    assert {key.node_id for key in report.used_rows} == {"node1"}
+
+
+def short(dispatch: Dispatch, outcome: Outcome) -> Outcome:
+    assert isinstance(outcome, Result)
+    return Result(outcome.values[:-1])
+
+
+def test_an_answer_of_the_wrong_shape_is_not_used(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING)
+    swarm.transport.workers[1].fault = short
+
+    assert np.array_equal(swarm.logits(), plain)
+
+    report = swarm.dispatcher.take_report()
+    assert report.places[RowPlace.BAD_SHAPE] > 0
+    assert report.failures["node1", "bad_shape"] > 0
+    assert not report.used_rows
+
+
+def test_an_answer_that_comes_late_or_twice_changes_nothing(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING, deadline_seconds=60.0)
+    submit = swarm.transport.submit_many
+
+    def twice(dispatches: Sequence[tuple[Dispatch, OnDone]]) -> list[int]:
+        def again(on_done: OnDone) -> OnDone:
+            def deliver(outcome: Outcome) -> None:
+                on_done(outcome)
+                if isinstance(outcome, Result):
+                    on_done(Result(outcome.values + 1))
+
+            return deliver
+
+        return submit([(dispatch, again(on_done)) for dispatch, on_done in dispatches])
+
+    swarm.transport.submit_many = twice  # type: ignore[method-assign]
+
+    assert np.array_equal(swarm.logits(), plain)
+    assert swarm.dispatcher.take_report().places == {RowPlace.REMOTE: PAIRS}
+
+
+def test_an_aborted_step_cancels_its_requests_and_ends_at_once(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING, deadline_seconds=60.0)
+
+    def silent(dispatch: Dispatch, outcome: Outcome) -> Outcome | None:
+        swarm.dispatcher.abort(0)
+        return None
+
+    swarm.transport.workers[1].fault = silent
+
+    began = time.monotonic()
+    logits = swarm.logits()
+
+    report = swarm.dispatcher.take_report()
+    assert np.array_equal(logits, plain)
+    assert time.monotonic() - began < 30
+    assert report.places == {RowPlace.ABORTED: PAIRS}
+    assert not report.failures
+    assert len(swarm.transport.cancelled) == len(swarm.transport.workers[1].requests)
+
+
+def test_a_banned_node_is_left_alone_until_it_comes_back(build: Build) -> None:
+    swarm = build(EVERYTHING)
+    replicas = swarm.transport.workers[1].replicas
+
+    swarm.dispatcher.ban("node1")
+    swarm.logits(steps=1)
+    banned = len(swarm.transport.workers[1].requests)
+    swarm.use([])
+    swarm.use(replicas)
+    swarm.logits(steps=1)
+
+    assert banned == 0
+    assert swarm.transport.workers[1].requests
+
+
 def test_owners_of_another_kernel_class_are_not_used_when_the_policy_names_one(build: Build) -> None:
     swarm = build(EVERYTHING, kernel_class="wasm")
 
@@ -189,7 +292,6 @@ def test_owners_of_another_kernel_class_are_not_used_when_the_policy_names_one(b
 
 def test_it_prefers_the_faster_of_two_replicas(build: Build) -> None:
     swarm = build(EVERYTHING, EVERYTHING, deadline_seconds=60.0)
-    import time
 
     def slow(dispatch: Dispatch, outcome: Outcome) -> Outcome:
         time.sleep(0.01)

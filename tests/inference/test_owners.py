@@ -2,7 +2,15 @@
 
 import pytest
 
-from inference.owners import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, SHORTEST_DEADLINE_SECONDS, Owner, Owners
+from inference.owners import (
+    FIRST_CAP_BYTES,
+    FIRST_PAUSE_SECONDS,
+    LEAST_CAP_BYTES,
+    LONGEST_PAUSE_SECONDS,
+    SHORTEST_DEADLINE_SECONDS,
+    Owner,
+    Owners,
+)
 
 
 def test_an_unknown_owner_gets_the_longest_deadline() -> None:
@@ -58,3 +66,25 @@ def test_owners_that_left_are_forgotten() -> None:
     owners.keep_only({2})
 
     assert [session for session, _ in owners.items()] == [2]
+
+
+def test_the_cap_of_an_unknown_owner_is_the_first_one_and_then_its_rate_times_the_deadline() -> None:
+    owner = Owner()
+    assert owner.cap_bytes(2.0) == FIRST_CAP_BYTES
+
+    for _ in range(50):
+        owner.answered(1.0, 300_000)
+
+    assert owner.cap_bytes(2.0) == pytest.approx(300_000 * owner.deadline_seconds(2.0))
+
+
+def test_the_cap_opens_as_larger_steps_are_answered_and_closes_after_failures() -> None:
+    owner = Owner()
+    owner.answered(0.1, 10_000)
+    small = owner.cap_bytes(2.0)
+    owner.answered(0.12, 500_000)
+
+    assert owner.cap_bytes(2.0) > 10 * small
+    for number in range(30):
+        owner.failed(float(number))
+    assert owner.cap_bytes(2.0) == LEAST_CAP_BYTES

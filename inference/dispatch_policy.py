@@ -1,0 +1,34 @@
+"""What a dispatcher is given: how requests travel, and the limits that it keeps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from inference.rows import RowType
+from relay.work import Dispatch, Outcome
+
+
+class Transport(Protocol):
+    """Carries requests to workers; answers come in a thread of its own. Implemented by `relay.backbone_link`."""
+
+    def submit_many(self, dispatches: Sequence[tuple[Dispatch, Callable[[Outcome], None]]]) -> list[int]:
+        """Queues requests, never blocks; each callback is called once. Returns the request ids."""
+        ...
+
+    def cancel(self, requests: Sequence[int]) -> None:
+        """Forgets requests: their callbacks are not called any more."""
+        ...
+
+
+@dataclass(frozen=True)
+class DispatchPolicy:
+    """deadline_seconds: longest wait for one owner, and within which a second owner may still be asked; tokens_limit:
+    steps of more tokens (prompts) stay local; owner_bytes_limit: most bytes sent plus expected per owner, layer and
+    step, whatever its measured rate allows; row_type: F32, or Q8 where it is exact; kernel_class: when set, only owners
+    of this class compute (bit-identical results)."""
+
+    deadline_seconds: float = 2.0
+    tokens_limit: int = 128
+    owner_bytes_limit: int = 16 << 20
+    row_type: RowType = RowType.Q8
+    kernel_class: str | None = None

@@ -1,0 +1,272 @@
+"""One expert layer of one step, spread over its owners: group, send, compute the rest here, wait, fall back.
+
+All pairs (token, slot) of one expert go to one owner (the exactness rule of `inference.kernel`), all pairs of one
+owner's claim in one frame with each row sent once. While the answers are on their way the pairs without an owner are
+computed here. What is late, failed, lost, of a wrong shape or not finite goes to another replica if time allows, and is
+computed here otherwise. So a layer always ends with every row written, whatever the workers do.
+"""
+
+import itertools
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.audit import AuditCase, Auditor, NodeClass, Plan
+from inference.backend import ExpertCall
+from inference.dispatch_book import Book
+from inference.dispatch_policy import DispatchPolicy, Transport
+from inference.groups import NOBODY, Group, IndexArray, best_owners, choose_owners, split_by_owner, within_cap
+from inference.kernel import quantize_rows
+from inference.replica_table import LayerReplicas, Replica
+from inference.rows import TYPE_Q8_K, ByteArray, Float32Array, RowType
+from inference.waiting import Arrival, Waiting
+from inference.work_report import Moment, RowPlace
+from relay.work import Dispatch, Failed
+
+RESULT_BYTES = 4  # float32 per value
+
+
+@dataclass
+class Flight:
+    """A group on its way. plan: when its answer is audited; moved_bytes: of request and answer."""
+
+    group: Group
+    request: int
+    sent_at: float
+    deadline: float
+    plan: Plan
+    moved_bytes: int
+    is_retry: bool
+
+
+class LayerStep:
+    """The life of one layer call: `run` fills `call.output`; places, moments and used are its outcome."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        book: Book,
+        policy: DispatchPolicy,
+        auditor: Auditor | None,
+        call: ExpertCall,
+        layer: LayerReplicas,
+    ) -> None:
+        self.waiting = Waiting()
+        self.places: Counter[RowPlace] = Counter()
+        self.moments: Counter[Moment] = Counter()
+        self.used: list[Group] = []
+        self._transport, self._book, self._policy, self._auditor = transport, book, policy, auditor
+        self._call, self._layer = call, layer
+        self._slots, self._width = call.expert_ids.shape[1], call.hidden.shape[1]
+        self._numbers = itertools.count()
+        self._flights: dict[int, Flight] = {}
+        self._missing: list[Group] = []
+        self._encoded: Float32Array | ByteArray = call.hidden
+        self._row_type = RowType.F32
+        self._give_up_at = 0.0
+
+    def run(self) -> None:
+        groups, local = self._group()
+        if not groups:
+            self._call.compute_all()
+            return
+        self._give_up_at = time.monotonic() + self._policy.deadline_seconds
+        self._encode()
+        self._send(groups, is_retry=False)
+        # What must be checked before its use is computed here while the answer is on its way.
+        here = [local, *(self._flat(flight.group) for flight in self._flights.values() if flight.plan is Plan.BEFORE)]
+        self._compute(np.concatenate(here))
+        self._collect()
+        if self._missing:
+            self._compute(np.concatenate([self._flat(group) for group in self._missing]))
+
+    def _compute(self, flat: IndexArray) -> None:
+        if len(flat):
+            self._call.compute(flat // self._slots, flat % self._slots)
+
+    def _flat(self, group: Group) -> IndexArray:
+        flat: IndexArray = group.tokens * self._slots + group.slots
+        return flat
+
+    # --- grouping -----------------------------------------------------------------------------------------------------
+    def _group(self) -> tuple[list[Group], IndexArray]:
+        """Groups of pairs by replica, and the flat numbers of the pairs that stay here."""
+        costs = self._book.costs(self._layer.replicas, self._policy.kernel_class)
+        owners = choose_owners(self._layer, costs, self._book.draws(len(self._layer.counts)))
+        experts = self._call.expert_ids.ravel()
+        groups: list[Group] = []
+        local: list[IndexArray] = [np.empty(0, np.intp)]
+        for owner, flat in split_by_owner(owners[experts]):
+            if owner < 0:
+                self.places[RowPlace.UNCOVERED if owner == NOBODY else RowPlace.PAUSED] += len(flat)
+                local.append(flat)
+                continue
+            group, rest = self._cut_to_cap(self._layer.replicas[owner], flat, experts)
+            if len(rest):
+                self.places[RowPlace.OVER_CAP] += len(rest)
+                local.append(rest)
+            if len(group.tokens):
+                groups.append(group)
+        return groups, np.concatenate(local)
+
+    def _cut_to_cap(
+        self, replica: Replica, flat: IndexArray, experts: npt.NDArray[np.int32]
+    ) -> tuple[Group, IndexArray]:
+        """The group within its owner's uplink cap, and the pairs that are too many for it."""
+        group = Group(replica, flat // self._slots, flat % self._slots)
+        _, measured = self._book.limits(replica.session, self._policy.deadline_seconds)
+        cap = min(measured, self._policy.owner_bytes_limit)
+        row_bytes, result_bytes = 4 * self._width, RESULT_BYTES * self._width
+        if group.moved_bytes(row_bytes, result_bytes) <= cap:
+            return group, flat[:0]
+        kept = within_cap(experts[flat], row_bytes + result_bytes, cap)
+        return Group(replica, group.tokens[kept], group.slots[kept]), flat[~kept]
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+    def _encode(self) -> None:
+        """All rows of the step in their wire form, quantised once for all owners."""
+        block_type = self._call.block_type if self._policy.row_type is RowType.Q8 else None
+        if block_type == TYPE_Q8_K:  # the wire's row dtype q8 is Q8_K alone: receivers tell the width from the size
+            self._encoded, self._row_type = quantize_rows(self._call.hidden, block_type), RowType.Q8
+
+    def _send(self, groups: list[Group], *, is_retry: bool) -> None:
+        numbers = [next(self._numbers) for _ in groups]
+        sent_at = time.monotonic()
+        requests = self._transport.submit_many(
+            [
+                (self._request(group), partial(self.waiting.arrive, number))
+                for number, group in zip(numbers, groups, strict=True)
+            ]
+        )
+        row_bytes, result_bytes = self._encoded.nbytes // len(self._encoded), RESULT_BYTES * self._width
+        for number, group, request in zip(numbers, groups, requests, strict=True):
+            seconds, _ = self._book.limits(group.replica.session, self._policy.deadline_seconds)
+            moved = group.moved_bytes(row_bytes, result_bytes)
+            plan = self._auditor.plan(owner_of(group.replica)) if self._auditor else Plan.NONE
+            self._flights[number] = Flight(group, request, sent_at, sent_at + seconds, plan, moved, is_retry)
+            self.moments[Moment.SENT_BYTES] += moved - result_bytes * len(group.tokens)
+
+    def _request(self, group: Group) -> Dispatch:
+        """One frame's worth: every row once, pairs (row, expert)."""
+        rows, row_of_pair = group.rows()
+        pairs = np.empty((len(group.tokens), 2), np.uint16)
+        pairs[:, 0] = row_of_pair
+        pairs[:, 1] = self._call.expert_ids[group.tokens, group.slots]
+        replica = group.replica
+        return Dispatch(
+            session=replica.session,
+            layer=self._call.layer,
+            fence=replica.fence,
+            claim_id=replica.claim_id,
+            row_dtype=int(self._row_type),
+            rows=self._encoded[rows],
+            pairs=pairs,
+        )
+
+    # --- collecting ---------------------------------------------------------------------------------------------------
+    def _collect(self) -> None:
+        """Until every flight has landed, failed for good, or is given up."""
+        while self._flights:
+            arrival = self.waiting.next(min(flight.deadline for flight in self._flights.values()))
+            if self.waiting.is_aborted:
+                self._abort()
+            elif arrival is None:
+                now = time.monotonic()
+                for number in [number for number, flight in self._flights.items() if flight.deadline <= now]:
+                    self._transport.cancel([self._flights[number].request])
+                    self._fail(self._flights.pop(number), RowPlace.LATE, "late")
+            elif arrival.flight in self._flights:  # else: it was given up already
+                self._land(self._flights.pop(arrival.flight), arrival)
+
+    def _abort(self) -> None:
+        self._transport.cancel([flight.request for flight in self._flights.values()])
+        for flight in self._flights.values():
+            self.places[RowPlace.ABORTED] += len(flight.group.tokens)
+            self._missing.append(flight.group)
+        self._flights.clear()
+
+    def _land(self, flight: Flight, arrival: Arrival) -> None:
+        group, outcome = flight.group, arrival.outcome
+        if isinstance(outcome, Failed):
+            self._fail(flight, RowPlace.FAILED, outcome.code)
+            return
+        values = outcome.values
+        self.moments[Moment.RECEIVED_BYTES] += values.nbytes
+        if values.shape != (len(group.tokens), self._width) or values.dtype != np.float32:
+            self._fail(flight, RowPlace.BAD_SHAPE, "bad_shape")
+        elif not np.isfinite(values).all():
+            self._fail(flight, RowPlace.NOT_FINITE, "not_finite")
+        elif flight.plan is Plan.BEFORE and not self._is_right(flight, values):
+            self._fail(flight, RowPlace.AUDIT_FAILED, "audit_failed")
+        else:
+            if flight.plan is not Plan.BEFORE:
+                self._call.output[group.tokens, group.slots] = values
+            self.used.append(group)
+            self._book.answered(group, arrival.at - flight.sent_at, flight.moved_bytes)
+            if flight.plan is Plan.AFTER:
+                self._audit_later(group, values)
+
+    def _is_right(self, flight: Flight, values: Float32Array) -> bool:
+        """An audit before use, against what was computed here meanwhile."""
+        assert self._auditor is not None
+        self.moments[Moment.AUDITED_BEFORE] += 1
+        if flight.is_retry:  # `run` has computed what was sent first; this was sent later
+            self._compute(self._flat(flight.group))
+        group = flight.group
+        return self._auditor.check(self._case(group, values), self._call.output[group.tokens, group.slots])
+
+    def _audit_later(self, group: Group, values: Float32Array) -> None:
+        assert self._auditor is not None
+        is_queued = self._auditor.submit(self._case(group, values))
+        self.moments[Moment.AUDITED_AFTER if is_queued else Moment.AUDIT_SKIPPED] += 1
+
+    def _case(self, group: Group, values: Float32Array) -> AuditCase:
+        """Rows are copied: llama.cpp writes over them after this call."""
+        experts = self._call.expert_ids[group.tokens, group.slots]
+        return AuditCase(owner_of(group.replica), self._call.layer, self._call.hidden[group.tokens], experts, values)
+
+    # --- falling back -------------------------------------------------------------------------------------------------
+    def _fail(self, flight: Flight, place: RowPlace, code: str) -> None:
+        """The group goes to other replicas or is computed here; a checked one has been computed here already."""
+        self._book.failed(flight.group, code)
+        if flight.plan is Plan.BEFORE and not flight.is_retry:
+            self.places[place] += len(flight.group.tokens)
+            return
+        elsewhere, local = self._elsewhere(flight)
+        if local is not None:
+            self.places[place] += len(local.tokens)
+            self._missing.append(local)
+        if elsewhere:
+            self.moments[Moment.RETRIED_ROWS] += sum(len(group.tokens) for group in elsewhere)
+            self._send(elsewhere, is_retry=True)
+
+    def _elsewhere(self, flight: Flight) -> tuple[list[Group], Group | None]:
+        """The group cut by the replicas that can still answer in time, and what is left for this machine."""
+        group = flight.group
+        if flight.is_retry or self._layer.candidates.shape[1] == 1:
+            return [], group
+        costs = self._book.costs(self._layer.replicas, self._policy.kernel_class)
+        now = time.monotonic()
+        for index in np.flatnonzero(np.isfinite(costs)):
+            seconds, _ = self._book.limits(self._layer.replicas[index].session, self._policy.deadline_seconds)
+            if self._layer.replicas[index].session == group.replica.session or now + seconds > self._give_up_at:
+                costs[index] = np.inf
+        owners = best_owners(self._layer, costs, self._call.expert_ids[group.tokens, group.slots])
+        groups: list[Group] = []
+        local: Group | None = None
+        for owner, part in split_by_owner(owners):
+            replica = self._layer.replicas[owner] if owner >= 0 else group.replica
+            found = Group(replica, group.tokens[part], group.slots[part])
+            if owner < 0:
+                local = found
+            else:
+                groups.append(found)
+        return groups, local
+
+
+def owner_of(replica: Replica) -> NodeClass:
+    return NodeClass(replica.node_id, replica.kernel_class)
