@@ -66,6 +66,7 @@ class DeviceLine:
     name: str
     state: str
     reason: str
+    connected: bool
     last_seen: datetime | None
     experts_live: int
     experts_pending: int
@@ -166,6 +167,7 @@ def device_line(node_id: str) -> DeviceLine | None:
         name=node.name,
         state=_state(node.suspended, claims, seen),
         reason=reason,
+        connected=is_connected(seen),
         last_seen=seen,
         experts_live=_experts(claims, "live"),
         experts_pending=_experts(claims, "pending"),
