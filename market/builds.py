@@ -6,6 +6,11 @@ LAYER_LIMIT = 1024
 EXPERT_LIMIT = 4096
 
 
+def flops_per_row(n_embd: int, n_ff: int) -> int:
+    """Floating-point operations of one (row, expert) pair: three matrix products, two operations per weight."""
+    return 3 * 2 * n_embd * n_ff
+
+
 @dataclass(frozen=True)
 class BuildDescription:
     """One GGUF as the market sees it.
@@ -28,8 +33,8 @@ class BuildDescription:
 
     @property
     def flops_per_row(self) -> int:
-        """Floating-point operations of one (row, expert) pair: three matrix products, two operations per weight."""
-        return 3 * 2 * self.n_embd * self.n_ff
+        """See the function of the same name."""
+        return flops_per_row(self.n_embd, self.n_ff)
 
     def row_of(self, layer: int) -> int | None:
         """The index of `layer` in arrays of shape (layers, experts); None when the layer is not on offer."""

@@ -17,8 +17,15 @@ Body = dict[str, Any]
 Convert = Callable[[Any], Any]
 
 EVENT_BY_NAME: Mapping[str, type[Event]] = {event_type.NAME: event_type for event_type in EVENT_TYPES}
-# (name, old version) -> function from a body of that version to a body of the next one. None was needed so far.
-UPCASTERS: dict[tuple[str, int], Callable[[Body], Body]] = {}
+
+
+def upcast_policy_changed_1_to_2(body: Body) -> Body:
+    """Version 1 knew neither targets by demand nor a stand-by reward: both were off."""
+    return {**body, "target_bytes_percent": 0, "standby_percent": 0}
+
+
+# (name, old version) -> function from a body of that version to a body of the next one.
+UPCASTERS: dict[tuple[str, int], Callable[[Body], Body]] = {("policy-changed", 1): upcast_policy_changed_1_to_2}
 
 
 def _same(value: Any) -> Any:

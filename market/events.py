@@ -218,11 +218,13 @@ class PolicyChanged:
     """The operator changed what steers prices and placement. Said by: the operator `by`, with the reason."""
 
     NAME: ClassVar = "policy-changed"
-    VERSION: ClassVar = 1
+    VERSION: ClassVar = 2
     budget_microcredits_per_hour: int
     price_ceiling_microcredits_per_teraflop: int
     target_replicas: int
     maximum_replicas: int
+    target_bytes_percent: int
+    standby_percent: int
     by: str
     reason: str
     at: datetime

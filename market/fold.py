@@ -7,7 +7,7 @@ tables, one event at a time; `manage.py replay --check` compares the two, row by
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import assert_never
 
 import numpy as np
@@ -16,6 +16,7 @@ from market import events as e
 from market import rows as r
 from market.demand import unpack_counts, updated_mean
 from market.errors import BrokenHistory
+from market.hours import first_hour_allowance, hour_of
 from market.ledger import check_balanced, is_node_account
 
 
@@ -169,6 +170,7 @@ def granted_claim(event: e.ClaimGranted) -> r.ClaimRow:
         size_bytes=event.size_bytes,
         rate_microcredits_per_teraflop=event.rate_microcredits_per_teraflop,
         cap_microcredits_per_hour=event.cap_microcredits_per_hour,
+        first_hour_microcredits=first_hour_allowance(event.cap_microcredits_per_hour, event.at),
         sha256="",
         granted_at=event.at,
         verified_at=None,
@@ -234,12 +236,6 @@ def _earn(state: State, claim_id: int, amount_microcredits: int, hour: datetime)
     claim.hour = hour
 
 
-def hour_of(moment: datetime) -> datetime:
-    """The full hour that a window belongs to: the one in which it ends, its last instant left out of the next."""
-    full = moment.replace(minute=0, second=0, microsecond=0)
-    return full if moment > full else full - timedelta(hours=1)
-
-
 def apply_policy_changed(state: State, event: e.PolicyChanged) -> None:
     state.policy = r.PolicyRow(
         number=1,
@@ -247,5 +243,7 @@ def apply_policy_changed(state: State, event: e.PolicyChanged) -> None:
         price_ceiling_microcredits_per_teraflop=event.price_ceiling_microcredits_per_teraflop,
         target_replicas=event.target_replicas,
         maximum_replicas=event.maximum_replicas,
+        target_bytes_percent=event.target_bytes_percent,
+        standby_percent=event.standby_percent,
         changed_at=event.at,
     )

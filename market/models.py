@@ -130,7 +130,10 @@ class Node(models.Model):
 
 
 class Claim(models.Model):
-    """A lease of the experts [first, last) of one layer. hour: the clock hour that hour_microcredits counts for."""
+    """A lease of the experts [first, last) of one layer. hour: the clock hour that hour_microcredits counts for.
+
+    first_hour_microcredits: what it may earn in the clock hour of its grant, of which a part was over.
+    """
 
     natural_key: ClassVar = ("claim_id",)
     claim_id = models.BigIntegerField(primary_key=True)
@@ -144,6 +147,7 @@ class Claim(models.Model):
     size_bytes = models.BigIntegerField()
     rate_microcredits_per_teraflop = models.BigIntegerField()
     cap_microcredits_per_hour = models.BigIntegerField()
+    first_hour_microcredits = models.BigIntegerField()
     sha256 = models.CharField(max_length=64, blank=True)
     granted_at = models.DateTimeField()
     verified_at = models.DateTimeField(null=True)
@@ -234,6 +238,8 @@ class CurrentPolicy(models.Model):
     price_ceiling_microcredits_per_teraflop = models.BigIntegerField()
     target_replicas = models.IntegerField()
     maximum_replicas = models.IntegerField()
+    target_bytes_percent = models.IntegerField(default=0)
+    standby_percent = models.IntegerField(default=0)
     changed_at = models.DateTimeField()
 
     class Meta:

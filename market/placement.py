@@ -1,9 +1,10 @@
 """Which experts a device should hold: runs inside one layer, ranked by what they pay. Pure numpy.
 
 A run is at most RUN_LIMIT experts of one layer. Experts with the fewest replicas come first, up to the policy's target;
-only when none of them fits does an extra copy get a turn. So devices that together can hold everything cover every
-expert once before any expert twice. Within a tier the run with the greatest price per hour wins; ties go to the
-lowest layer, then the lowest expert, so that the same market always gives the same answer.
+then those in demand, up to the target of their own (market.targets); then spare copies, of everything once before of
+anything twice. So devices that together can hold everything cover every expert once before any expert twice. Within a
+tier the run with the greatest price per hour wins; ties go to the lowest layer, then the lowest expert, so that the
+same market always gives the same answer.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from market.coverage import Replicas
 from market.errors import BudgetTooSmall, FullyCovered, MarketError, TypesUnsupported
 from market.policy import Policy
 from market.pricing import hourly_prices, rate_per_teraflop
+from market.targets import target_replicas
 
 RUN_LIMIT = 64
 
@@ -38,6 +40,8 @@ class BuildMarket:
     """One build as one device sees it. Arrays are (layers, experts) in the build's order of layers.
 
     held: what this device holds already; computable (layers,): layers whose ggml types the device can compute.
+    silent: those of the replicas whose device has not been seen for a while. They count where no claim may be one too
+    many, but not as coverage: by the time their lease is over, somebody else holds the slice.
     """
 
     build: BuildDescription
@@ -47,9 +51,20 @@ class BuildMarket:
     computable: NDArray[np.bool_]
     policy: Policy
     budget_microcredits_per_hour: int
+    silent: Replicas | None = None
+
+    @property
+    def present(self) -> Replicas:
+        """Replicas whose device is there: (layers, experts)."""
+        return self.replicas if self.silent is None else self.replicas - self.silent
+
+    @property
+    def targets(self) -> Replicas:
+        """Replicas wanted of each expert: (layers, experts)."""
+        return target_replicas(self.rows_per_hour, np.array(self.build.expert_bytes), self.replicas, self.policy)
 
     def prices(self) -> NDArray[np.int64]:
-        return hourly_prices(self.rows_per_hour, self.replicas, self.policy, self.budget_microcredits_per_hour)
+        return hourly_prices(self.rows_per_hour, self.present, self.policy, self.budget_microcredits_per_hour)
 
     def open(self) -> NDArray[np.bool_]:
         """Experts that this device may still claim: (layers, experts) bool."""
@@ -61,16 +76,20 @@ class BuildMarket:
         return int(sizes.min()) if sizes.size else None
 
     def tiers(self) -> list[NDArray[np.bool_]]:
-        """Open experts, most wanted first: no replica, one, ... up to the target, then all extra copies together."""
-        wanted = [self.replicas == count for count in range(self.policy.target_replicas)]
-        return [tier & self.open() for tier in (*wanted, self.replicas >= self.policy.target_replicas)]
+        """Open experts, most wanted first: no replica, one, ... up to the policy's target, then those in demand that
+        are below their own target, then the first spare copy of each, then all others."""
+        present, targets, base = self.present, self.targets, self.policy.target_replicas
+        wanted = [present == count for count in range(base)]
+        extra = [(present >= base) & (present < targets), present == targets, present > targets]
+        claimable = self.open()
+        return [tier & claimable for tier in (*wanted, *extra)]
 
 
 def run_at(market: BuildMarket, row: int, first: int, last: int, prices: NDArray[np.int64] | None = None) -> Run:
     """The run [first, last) of the layer in row `row`, priced as the market stands."""
     prices = market.prices() if prices is None else prices
     price = int(prices[row, first:last].sum())
-    shared = market.rows_per_hour[row, first:last] / (market.replicas[row, first:last] + 1.0)
+    shared = market.rows_per_hour[row, first:last] / (market.present[row, first:last] + 1.0)
     return Run(
         layer=market.build.layers[row],
         first=first,
@@ -80,7 +99,7 @@ def run_at(market: BuildMarket, row: int, first: int, last: int, prices: NDArray
         rate_microcredits_per_teraflop=rate_per_teraflop(
             price, float(shared.sum()), market.build.flops_per_row, market.policy
         ),
-        replicas=int(market.replicas[row, first:last].min()),
+        replicas=int(market.present[row, first:last].min()),
     )
 
 
@@ -151,7 +170,7 @@ def _per_byte(run: Run) -> float:
 
 
 def best_runs(market: BuildMarket, budget_bytes: int, limit: int) -> list[Run]:
-    """Runs for the whole budget, at most `limit` of them, ordered by layer and expert; empty when nothing fits."""
+    """Runs for the whole budget, at most `limit` of them, the most wanted first; empty when nothing fits."""
     prices = market.prices()
     taken = np.zeros_like(market.held)
     chosen: list[Run] = []
@@ -167,4 +186,4 @@ def best_runs(market: BuildMarket, budget_bytes: int, limit: int) -> list[Run]:
             taken[row, run.first : run.last] = True
             budget_bytes -= run.size_bytes
             chosen.append(run)
-    return sorted(chosen, key=lambda run: (run.layer, run.first))
+    return chosen

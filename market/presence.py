@@ -4,13 +4,17 @@ Kept in Django's cache (Redis in production, shared by all processes). Only the 
 into an event. A cache that cannot be reached raises, so nobody is expired for our own outage.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 from django.core.cache import cache
 
 KEPT_SECONDS = 24 * 3600
 _SINCE_KEY = "market/presence/since"
+_SILENT_KEY = "market/presence/silent"
+# A device that was not seen for this share of its lease does not count as coverage any more; its claims live on.
+SILENT_SHARE = 0.4
+_SILENT_KEPT_SECONDS = 60
 
 
 def _key(node_id: str) -> str:
@@ -40,3 +44,14 @@ def recording_since(now: datetime) -> datetime:
     """
     seconds = cache.get_or_set(_SINCE_KEY, now.timestamp(), None)
     return now if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def note_silent(node_ids: Collection[str]) -> None:
+    """Which devices with claims are silent at the moment, said by the market's timer."""
+    cache.set(_SILENT_KEY, sorted(node_ids), _SILENT_KEPT_SECONDS)
+
+
+def silent_nodes() -> list[str]:
+    """What the timer said last; nobody when it has not spoken for a minute. One look-up, however many devices."""
+    found: list[str] = cache.get(_SILENT_KEY, [])
+    return found

@@ -12,6 +12,9 @@ all replicas that could ever be claimed sum to the budget at most. A replica bel
 replica above it, however hot that one is: HEAT_LIMIT x EXTRA_WEIGHT < LAST_WANTED_WEIGHT.
 """
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +24,8 @@ HEAT_LIMIT = 4.0
 EXTRA_WEIGHT = 1 / 16
 LAST_WANTED_WEIGHT = 1 / 2
 FLOPS_PER_TERAFLOP = 10**12
+# The part of the budget that builds get alike, asked for or not: without it, nobody would hold a new build.
+EQUAL_SHARE = 1 / 4
 
 Prices = NDArray[np.int64]
 
@@ -58,6 +63,18 @@ def hourly_prices(
     slot = np.minimum(replicas, policy.maximum_replicas)
     prices: Prices = np.floor(budget_microcredits_per_hour * (heats / heats.sum()) * table[slot]).astype(np.int64)
     return prices
+
+
+def build_budgets(operations_per_hour: Sequence[float], budget_microcredits_per_hour: int) -> list[int]:
+    """Each build's part of the operator's budget: EQUAL_SHARE of it alike, the rest by the work that is asked for.
+
+    operations_per_hour: of each build, what its router asked for. Without any, all is shared alike.
+    """
+    total, count = sum(operations_per_hour), len(operations_per_hour)
+    if total <= 0:
+        return [budget_microcredits_per_hour // count for _ in operations_per_hour]
+    shares = [EQUAL_SHARE / count + (1 - EQUAL_SHARE) * asked / total for asked in operations_per_hour]
+    return [math.floor(budget_microcredits_per_hour * min(share, 1.0)) for share in shares]
 
 
 def rate_per_teraflop(price_per_hour: int, rows_per_hour: float, flops_per_row: int, policy: Policy) -> int:

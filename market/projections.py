@@ -11,7 +11,8 @@ from market import events as e
 from market import rows as r
 from market.demand import unpack_counts, updated_mean
 from market.errors import BrokenHistory
-from market.fold import granted_claim, hour_of
+from market.fold import granted_claim
+from market.hours import hour_of
 from market.ledger import check_balanced, is_node_account
 from market.models import (
     Balance,
@@ -217,6 +218,8 @@ def project_policy_changed(event: e.PolicyChanged) -> None:
             "price_ceiling_microcredits_per_teraflop": event.price_ceiling_microcredits_per_teraflop,
             "target_replicas": event.target_replicas,
             "maximum_replicas": event.maximum_replicas,
+            "target_bytes_percent": event.target_bytes_percent,
+            "standby_percent": event.standby_percent,
             "changed_at": event.at,
         },
     )

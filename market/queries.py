@@ -17,6 +17,7 @@ from market import rows as r
 from market.builds import BuildDescription
 from market.coverage import CoverageSummary, Replicas, count_replicas, summary
 from market.errors import UnknownBuild
+from market.hours import allowance, start_of_hour
 from market.ledger import TREASURY, node_account
 from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node, NodeProfile, Posting
 from market.policy import Policy
@@ -149,7 +150,8 @@ def _views(claims: Iterable[Claim]) -> list[ClaimView]:
 
 
 def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
-    this_hour = now.replace(minute=0, second=0, microsecond=0)
+    this_hour = start_of_hour(now)
+    allowed = allowance(row.cap_microcredits_per_hour, row.first_hour_microcredits, row.granted_at, this_hour)
     return ClaimView(
         claim_id=row.claim_id,
         build=row.build,
@@ -165,7 +167,7 @@ def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
         rate_microcredits_per_teraflop=row.rate_microcredits_per_teraflop,
         cap_microcredits_per_hour=row.cap_microcredits_per_hour,
         earned_microcredits=row.earned_microcredits,
-        cap_reached=row.hour == this_hour and row.hour_microcredits >= row.cap_microcredits_per_hour,
+        cap_reached=row.hour == this_hour and row.hour_microcredits >= allowed,
     )
 
 
@@ -254,6 +256,8 @@ def policy() -> Policy:
         row.price_ceiling_microcredits_per_teraflop,
         row.target_replicas,
         row.maximum_replicas,
+        row.target_bytes_percent,
+        row.standby_percent,
     )
 
 

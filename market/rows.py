@@ -69,6 +69,7 @@ class ClaimRow:
     size_bytes: int
     rate_microcredits_per_teraflop: int
     cap_microcredits_per_hour: int
+    first_hour_microcredits: int
     sha256: str
     granted_at: datetime
     verified_at: datetime | None
@@ -124,4 +125,6 @@ class PolicyRow:
     price_ceiling_microcredits_per_teraflop: int
     target_replicas: int
     maximum_replicas: int
+    target_bytes_percent: int
+    standby_percent: int
     changed_at: datetime

@@ -3,13 +3,18 @@
 from datetime import datetime
 
 import numpy as np
-from django.db.models import Sum
+from django.db.models import F, Sum
 
-from market import queries
+from market import presence, queries
 from market import rows as r
-from market.coverage import held_experts
-from market.models import Build, Claim, Layer
+from market.builds import BuildDescription, flops_per_row
+from market.claim_rules import Purse
+from market.coverage import Replicas, count_replicas, held_experts
+from market.hours import start_of_hour
+from market.models import Build, Claim, Demand, Layer
 from market.placement import BuildMarket
+from market.policy import Policy
+from market.pricing import build_budgets
 
 
 def reserved_microcredits_per_hour() -> int:
@@ -21,6 +26,13 @@ def earned_by_ended_claims(hour: datetime) -> int:
     """What claims that have ended earned in this clock hour: it was spent of the hour's budget all the same."""
     ended = Claim.objects.filter(hour=hour, ended_at__isnull=False)
     return ended.aggregate(total=Sum("hour_microcredits"))["total"] or 0
+
+
+def unreachable_this_hour(hour: datetime) -> int:
+    """The part of the open caps that cannot be earned in this clock hour, because it began before the claims did."""
+    young = Claim.objects.filter(granted_at__gte=hour, state__in=r.OPEN_STATES)
+    gone = young.aggregate(total=Sum(F("cap_microcredits_per_hour") - F("first_hour_microcredits")))
+    return gone["total"] or 0
 
 
 def build_market(build: str, node_id: str | None, types: frozenset[str] | None = None) -> BuildMarket:
@@ -42,12 +54,49 @@ def build_market(build: str, node_id: str | None, types: frozenset[str] | None =
         held=held_experts(ranges, len(layers), row.experts_per_layer),
         computable=np.array(computable, np.bool_),
         policy=in_force,
-        budget_microcredits_per_hour=in_force.budget_microcredits_per_hour // Build.objects.count(),
+        budget_microcredits_per_hour=_build_budget(build, in_force),
+        silent=_silent_replicas(description),
+    )
+
+
+def _build_budget(build: str, policy: Policy) -> int:
+    """This build's part of the operator's budget."""
+    builds = list(Build.objects.order_by("fingerprint"))
+    if len(builds) == 1:
+        return policy.budget_microcredits_per_hour
+    asked = [_operations_per_hour(row) for row in builds]
+    budgets = build_budgets(asked, policy.budget_microcredits_per_hour)
+    return budgets[[row.fingerprint for row in builds].index(build)]
+
+
+def _operations_per_hour(row: Build) -> float:
+    stored = Demand.objects.filter(build=row.fingerprint).first()
+    rows = 0.0 if stored is None else float(np.frombuffer(bytes(stored.rows_per_hour), "<f8").sum())
+    return rows * flops_per_row(row.n_embd, row.n_ff)
+
+
+def _silent_replicas(build: BuildDescription) -> Replicas | None:
+    """Replicas of devices that are silent: (layers, experts); None where there are none."""
+    silent = presence.silent_nodes()
+    claims = Claim.objects.filter(build=build.fingerprint, state__in=r.OPEN_STATES, node_id__in=silent)
+    ranges = [
+        (build.row_of(layer) or 0, first, last) for layer, first, last in claims.values_list("layer", "first", "last")
+    ]
+    return count_replicas(ranges, len(build.layers), build.experts_per_layer) if ranges else None
+
+
+def purse(now: datetime) -> Purse:
+    """The money that claims of this moment may be granted from."""
+    hour = start_of_hour(now)
+    reserved = reserved_microcredits_per_hour()
+    return Purse(
+        budget_microcredits_per_hour=queries.policy().budget_microcredits_per_hour,
+        reserved_microcredits_per_hour=reserved,
+        owed_this_hour=reserved - unreachable_this_hour(hour) + earned_by_ended_claims(hour),
+        now=now,
     )
 
 
 def remaining_budget(now: datetime) -> int:
-    """Microcredits per hour that no open claim has reserved, and no claim that ended in this hour has earned."""
-    hour = now.replace(minute=0, second=0, microsecond=0)
-    budget = queries.policy().budget_microcredits_per_hour
-    return budget - reserved_microcredits_per_hour() - earned_by_ended_claims(hour)
+    """The greatest cap that a claim may be granted at this moment."""
+    return purse(now).remaining()

@@ -20,7 +20,7 @@ PURE = {
     "relay": ("relay.errors", "relay.frames", "relay.protocol", "relay.messages", "relay.client",
               "relay.backbone_link"),
     "market": ("market.errors", "market.events", "market.fold", "market.pricing", "market.coverage",
-               "market.ledger"),
+               "market.ledger", "market.claim_rules"),
     "inference": ("inference.errors", "inference.gguf_index", "inference.slices", "inference.slice_file",
                   "inference.ggml", "inference.kernel", "inference.numpy_kernel", "inference.backend",
                   "inference.engine", "inference.sampling", "inference.trace", "inference.dispatch",

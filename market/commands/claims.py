@@ -5,46 +5,34 @@ lock; should a writer have bypassed the lock, the unique (stream, version) refus
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Max
 from django.utils import timezone
 
-from market import queries, snapshots, store
+from market import presence, queries, snapshots, store
+from market import rows as r
+from market.claim_rules import RangeWish, grants, wished_runs, within_budget
 from market.commands.ending import end_events, expiry_events
 from market.errors import (
-    AlreadyHeld,
     BadRequest,
-    BudgetExhausted,
     ClaimEnded,
     Conflict,
     MarketError,
     NoBuilds,
-    OverSubscribed,
-    RangeOutside,
     Suspended,
     UnknownClaim,
     UnknownNode,
 )
-from market.events import ClaimGranted, Event, layer_stream
+from market.events import layer_stream
 from market.models import Claim
-from market.placement import RUN_LIMIT, BuildMarket, Run, best_runs, run_at, why_no_runs
+from market.placement import BuildMarket, Run, best_runs, why_no_runs
 
 ATTEMPTS = 5
 RANGES_LIMIT = 64
 # All of them can end in one append: two events each, and the suspension.
 OPEN_CLAIMS_LIMIT = 400
-
-
-@dataclass(frozen=True)
-class RangeWish:
-    """Experts [first, last) of a layer that a device asks for."""
-
-    layer: int
-    first: int
-    last: int
 
 
 def claim_ranges(
@@ -61,7 +49,7 @@ def claim_ranges(
         with store.writing() as writer:
             _check_node(node_id)
             market = snapshots.build_market(build or _only_build(), node_id)
-            runs = _wished_runs(market, ranges)
+            runs = wished_runs(market, ranges)
             return _grant(writer, node_id, market, runs, now or timezone.now(), all_or_none=True)
 
     return _retried(attempt)
@@ -136,78 +124,18 @@ def _only_build() -> str:
     return builds[0].fingerprint
 
 
-def _wished_runs(market: BuildMarket, ranges: Sequence[RangeWish]) -> list[Run]:
-    """Checks each range against the market as the ranges before it leave it, and prices it."""
-    runs = []
-    for wish in ranges:
-        row = market.build.row_of(wish.layer)
-        if row is None:
-            raise RangeOutside(f"layer {wish.layer} is not on offer in build {market.build.fingerprint}")
-        if not 0 <= wish.first < wish.last <= market.build.experts_per_layer or wish.last - wish.first > RUN_LIMIT:
-            raise RangeOutside(
-                f"experts {wish.first} to {wish.last} of layer {wish.layer}: a range has 1 to {RUN_LIMIT} experts "
-                f"between 0 and {market.build.experts_per_layer}"
-            )
-        where = (row, slice(wish.first, wish.last))
-        if market.held[where].any():
-            raise AlreadyHeld(f"this device has claimed experts of layer {wish.layer} in that range already")
-        if (market.replicas[where] >= market.policy.maximum_replicas).any():
-            raise OverSubscribed(f"experts of layer {wish.layer} in that range have enough replicas; ask for others")
-        runs.append(run_at(market, row, wish.first, wish.last))
-        market.replicas[where] += 1
-        market.held[where] = True
-    return runs
-
-
-def _within_budget(runs: Sequence[Run], now: datetime, *, all_or_none: bool) -> list[Run]:
-    """The runs with caps cut so that all open claims together stay within the budget."""
-    remaining = snapshots.remaining_budget(now)
-    affordable = []
-    for run in runs:
-        cap = min(run.price_microcredits_per_hour, remaining)
-        if cap <= 0:
-            break
-        remaining -= cap
-        affordable.append(replace(run, price_microcredits_per_hour=cap))
-    if not affordable or (all_or_none and len(affordable) < len(runs)):
-        raise BudgetExhausted("the budget for this hour is reserved by other devices; ask again later")
-    return affordable
-
-
 def _grant(
     writer: store.Writer, node_id: str, market: BuildMarket, runs: Sequence[Run], now: datetime, *, all_or_none: bool
 ) -> list[queries.ClaimView]:
     """Appends one ClaimGranted per run, in the order of streams."""
-    if Claim.objects.filter(node_id=node_id, state__in=("pending", "live")).count() + len(runs) > OPEN_CLAIMS_LIMIT:
+    if Claim.objects.filter(node_id=node_id, state__in=r.OPEN_STATES).count() + len(runs) > OPEN_CLAIMS_LIMIT:
         raise BadRequest(f"a device holds at most {OPEN_CLAIMS_LIMIT} claims")
     build = market.build.fingerprint
-    runs = sorted(_within_budget(runs, now, all_or_none=all_or_none), key=lambda run: (run.layer, run.first))
-    read = {run.layer: writer.version(layer_stream(build, run.layer)) for run in runs}
-    fences = dict(read)
-    claim_id = Claim.objects.aggregate(last=Max("claim_id"))["last"] or 0
-    granted: list[Event] = []
-    for run in runs:
-        claim_id += 1
-        # The version that this event will have in its stream: it only grows, and nobody else can get it.
-        fences[run.layer] += 1
-        granted.append(
-            ClaimGranted(
-                claim_id=claim_id,
-                fence=fences[run.layer],
-                node_id=node_id,
-                build=build,
-                layer=run.layer,
-                first=run.first,
-                last=run.last,
-                size_bytes=run.size_bytes,
-                rate_microcredits_per_teraflop=run.rate_microcredits_per_teraflop,
-                cap_microcredits_per_hour=run.price_microcredits_per_hour,
-                at=now,
-            )
-        )
-    writer.append(granted, expected={layer_stream(build, layer): version for layer, version in read.items()})
-    new = range(claim_id - len(runs) + 1, claim_id + 1)
-    return [claim for claim in queries.node_claims(node_id) if claim.claim_id in new]
+    runs = within_budget(runs, snapshots.purse(now), all_or_none=all_or_none)
+    read = {stream: writer.version(stream) for stream in {layer_stream(build, run.layer) for run in runs}}
+    last_claim_id = Claim.objects.aggregate(last=Max("claim_id"))["last"] or 0
+    writer.append(grants(build, node_id, runs, last_claim_id, read, now), expected=read)
+    return [claim for claim in queries.node_claims(node_id) if claim.claim_id > last_claim_id]
 
 
 def release_claim(node_id: str, claim_id: int, *, reason: str = "owner", now: datetime | None = None) -> None:
@@ -233,11 +161,15 @@ def open_claim(claim_id: int, node_id: str | None = None) -> queries.ClaimView:
 def expire_leases(now: datetime) -> list[int]:
     """Ends every claim whose node was not seen for LEASE_SECONDS; the ids of the claims that ended.
 
-    Presence is read before the append lock is taken, and again under it for the few that look silent.
+    Presence is read before the append lock is taken, and again under it for the few that look silent. Placement learns
+    which devices have become quiet.
     """
-    if not _silent(queries.all_open_claims(), now):
-        return []
     lease = timedelta(seconds=settings.LEASE_SECONDS)
+    claims = queries.all_open_claims()
+    quiet = now + lease * (1 - presence.SILENT_SHARE)
+    presence.note_silent({claim.node_id for claim in claims if claim.expires_at <= quiet})
+    if not _silent(claims, now):
+        return []
     with store.writing() as writer:
         silent = _silent(queries.all_open_claims(), now)
         # Two events per claim at most; the rest ends at the next tick.

@@ -13,7 +13,7 @@ from market.builds import BuildDescription
 from market.demand import pack_counts
 from market.errors import BadRequest, KeyReused, RangeOutside, UnknownNode
 from market.events import DemandObserved, WorkCredited, WorkLine
-from market.fold import hour_of
+from market.hours import allowance, hour_of
 from market.ledger import check_balanced, credit_postings
 from market.models import Claim
 from market.pricing import work_price
@@ -154,4 +154,5 @@ def _layer_lines(
 def _amount(build: BuildDescription, claim: Claim, rows: int, hour: datetime) -> int:
     price = work_price(rows, build.flops_per_row, claim.rate_microcredits_per_teraflop)
     earned = claim.hour_microcredits if claim.hour == hour else 0
-    return min(price, max(0, claim.cap_microcredits_per_hour - earned))
+    allowed = allowance(claim.cap_microcredits_per_hour, claim.first_hour_microcredits, claim.granted_at, hour)
+    return min(price, max(0, allowed - earned))

@@ -26,7 +26,8 @@ from market.events import (
     WorkCredited,
     WorkLine,
 )
-from market.fold import State, apply, fold, hour_of
+from market.fold import State, apply, fold
+from market.hours import hour_of
 from market.ledger import Posting, credit_postings
 from tests.builders import DIGEST, FINGERPRINT, MORNING, demo_build, later
 from tests.market.test_codec import recorded

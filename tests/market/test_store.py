@@ -24,7 +24,7 @@ def suspension(node_id: str, reason: str = "tested") -> NodeSuspended:
 
 
 def policy(budget: int) -> PolicyChanged:
-    return PolicyChanged(budget, 1, 1, 8, "operator", "tested", MORNING)
+    return PolicyChanged(budget, 1, 1, 8, 70, 5, "operator", "tested", MORNING)
 
 
 def post(*amounts: int) -> None:

@@ -93,7 +93,7 @@ class TestGrant:
         with pytest.raises(RangeOutside):
             commands.claim_ranges(bob.node_id, [commands.RangeWish(2, 0, 1), commands.RangeWish(9, 0, 1)])
 
-        assert [(claim.layer, claim.first, claim.fence) for claim in claims] == [(0, 8, 1), (1, 0, 1), (1, 4, 2)]
+        assert [(claim.layer, claim.first, claim.fence) for claim in claims] == [(1, 0, 1), (0, 8, 1), (1, 4, 2)]
         assert queries.coverage(FINGERPRINT).sum() == 16
 
     @pytest.mark.parametrize(
@@ -161,8 +161,9 @@ class TestGrant:
         commands.release_claim(bob.node_id, claim.claim_id, now=later(61))
 
         budget = Policy().budget_microcredits_per_hour
-        assert snapshots.remaining_budget(later(120)) == budget - credit.amount_microcredits
-        assert snapshots.remaining_budget(later(3600)) == budget
+        assert snapshots.purse(later(120)).owed_this_hour == credit.amount_microcredits
+        assert snapshots.purse(later(3600)).owed_this_hour == 0
+        assert snapshots.remaining_budget(later(120)) == budget
 
     def test_the_best_for_a_budget_fills_it_with_several_runs(self) -> None:
         claims = commands.claim_best(registered().node_id, 85 * DEMO_EXPERT_BYTES + 1)
