@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from inference.audit import Finding
 from inference.credit_spool import CreditWindow
 from inference.dispatch import DispatchPolicy
 from inference.gguf_index import ModelIndex
@@ -41,3 +42,4 @@ class MarketPort:
     record_verdict: Callable[[Verification], None]
     credit_window: Callable[[CreditWindow], None]
     observe_demand: Callable[[ModelIndex, npt.NDArray[np.uint64], float, float], None]
+    record_finding: Callable[[Finding], None]

@@ -67,6 +67,16 @@ class StatsCollector(Collector):
         for place, count in self._stats["rows"].items():
             rows.add_metric((place,), count)
         yield rows
+        moments = CounterMetricFamily(
+            PREFIX + "dispatch_moments", "What the dispatcher met: retries, audits, bytes.", labels=("moment",)
+        )
+        for moment, count in self._stats["moments"].items():
+            moments.add_metric((moment,), count)
+        yield moments
+        audits = CounterMetricFamily(PREFIX + "audits", "Audits and audited rows by outcome.", labels=("outcome",))
+        for outcome, count in self._stats["audits"].items():
+            audits.add_metric((outcome,), count)
+        yield audits
         failures = CounterMetricFamily(PREFIX + "worker_failures", "Failed requests.", labels=("node", "code"))
         for failure in self._stats["failures"]:
             failures.add_metric((failure["node"], failure["code"]), failure["count"])

@@ -15,12 +15,14 @@ from typing import Any, ClassVar
 import redis
 
 from inference import backbone_status, token_stream
+from inference.audit import Auditor
 from inference.backend import SwarmBackend
 from inference.bookkeeper import Bookkeeper
 from inference.challenge import ExpertOracle
 from inference.credit_spool import CreditSpool
 from inference.dispatch import Dispatcher
 from inference.engine import STOPPED, Engine
+from inference.findings import FindingReporter
 from inference.generation import GenerationRequest, TokenEvent
 from inference.gguf_index import open_index
 from inference.host_settings import HostSettings, MarketPort
@@ -155,10 +157,14 @@ class NodeHost:
             settings.model_path,
             lanes=settings.lanes,
             sequences=settings.sequences,
+            auditor=self.auditor,
             context_tokens=settings.context_tokens,
+        self.findings = FindingReporter(self.dispatcher.ban, self.market.record_finding)
             threads=settings.threads,
             lane_context=self.backend.lane,
-            trace_dir=settings.trace_dir,
+            # A folder for each boot: a trace that is begun again would lose what it should prove.
+            trace_dir=settings.trace_dir / self.boot if settings.trace_dir else None,
+            on_unwanted=self.dispatcher.abort,
         )
         self.verifier = Verifier(
             index,
@@ -192,6 +198,8 @@ class NodeHost:
         self.verifier.start()
         self.link.start()
         self._status_thread.start()
+        self.findings.start()
+        self.auditor.start()
         NodeHost._current = self
 
     def stop(self, drain_seconds: float) -> None:
@@ -260,6 +268,8 @@ class NodeHost:
             try:
                 backbone_status.publish(self.redis, self.boot, self.status())
             except redis.RedisError as error:
+            "moments": {str(moment): count for moment, count in totals.moments.items()} if totals else {},
+            "audits": dict(self.auditor.counts),
                 logger.warning("cannot publish the status: %s", error)
             if self._stop_status.wait(backbone_status.PUBLISH_SECONDS):
                 return

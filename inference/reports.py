@@ -14,6 +14,7 @@ import numpy.typing as npt
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
+from inference.audit import Finding
 from inference.bookkeeper import CreditRefused, NotAcknowledged
 from inference.credit_spool import CreditWindow
 from inference.errors import InferenceError
@@ -68,7 +69,7 @@ def backbone_token() -> str:
 
 def market_port() -> MarketPort:
     """The market's commands as the functions that `NodeHost` calls."""
-    return MarketPort(publish_build, record_verdict, credit_window, observe_demand)
+    return MarketPort(publish_build, record_verdict, credit_window, observe_demand, record_finding)
 
 
 def build_description(index: ModelIndex) -> BuildDescription:
@@ -109,6 +110,20 @@ def record_verdict(verification: Verification) -> None:
 
 
 def credit_window(window: CreditWindow) -> None:
+def record_finding(finding: Finding) -> None:
+    """Quarantines a node whose answer was wrong. Raises NotAcknowledged to be called again."""
+    when = "after its use" if finding.used else "before its use"
+    reason = (
+        f"audit: {finding.wrong_rows} of {finding.rows} rows of layer {finding.layer} were wrong "
+        f"(rule {finding.rule}, error {finding.worst:.2g}, seen {when})"
+    )
+    try:
+        with market_connection():
+            commands.suspend_node(finding.who.node_id, reason=reason, by="audit")
+    except MarketError as error:
+        logger.error("node %s failed an audit and cannot be suspended: %s", finding.who.node_id, error)
+
+
     """Pays every node of the window, each under its own key. Raises NotAcknowledged, CreditRefused."""
     started = datetime.fromtimestamp(window.started, UTC)
     ended = datetime.fromtimestamp(max(window.ended, window.started + SHORTEST_WINDOW_SECONDS), UTC)

@@ -59,6 +59,8 @@ def collect() -> Stats:
         "backbones": [backbone_part(status) for status in statuses],
         "rows": row_counts(statuses),
         "row_totals": row_totals(statuses),
+        "moments": summed(statuses, "moments"),
+        "audits": summed(statuses, "audits"),
         "owners": owners_part(statuses),
         "failures": failures_part(statuses),
         "workers": workers_part(statuses, holding=len(nodes)),
@@ -107,10 +109,15 @@ def backbone_part(status: Status) -> Stats:
 
 def row_counts(statuses: Iterable[Status]) -> dict[str, int]:
     """Rows ((token, expert) pairs of a layer) since the backbones started, by where they were computed."""
-    places: Counter[str] = Counter()
+    return summed(statuses, "rows")
+
+
+def summed(statuses: Iterable[Status], name: str) -> dict[str, int]:
+    """Counters of one kind over all backbones since they started."""
+    counts: Counter[str] = Counter()
     for status in statuses:
-        places.update(status.get("rows", {}))
-    return dict(sorted(places.items()))
+        counts.update(status.get(name, {}))
+    return dict(sorted(counts.items()))
 
 
 def row_totals(statuses: Iterable[Status]) -> Stats:

@@ -30,6 +30,8 @@ def backbone(boot: str = "b1", **changes: Any) -> Status:
         "workers": 1,
         "replicas": 2,
         "rows": {"remote": 600, "local_uncovered": 300, "local_prefill": 60, "fallback_late": 40},
+        "moments": {"retried_rows": 8},
+        "audits": {"before": 10, "passed": 10},
         "failures": [["node-1", "late", 4]],
         "owners": {"node-1": {"seconds": 0.02, "deviation_seconds": 0.001, "answers": 80}},
         **changes,

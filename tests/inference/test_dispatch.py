@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inference.audit import TRUSTED_PASSES, Auditor
 from inference.backend import ExpertCall, SwarmBackend
+from inference.challenge import ExpertOracle
 from inference.dispatch import Dispatcher, DispatchPolicy
+from inference.gguf_index import open_index
+from inference.kernel import CpuRuntime, kernel_class_name
 from inference.llama import Context
 from inference.replica_table import Replica, ReplicaTable
-from inference.rows import RowType
+from inference.rows import Float32Array, IntArray, RowType
 from inference.work_report import Moment, RowPlace
 from relay.work import Dispatch, Failed, OnDone, Outcome, Result
 from tests.inference.decode import decode_steps, plain_logits, settings_for
@@ -39,6 +43,18 @@ class Swarm:
 
     def use(self, replicas: list[Replica]) -> None:
         self.dispatcher.set_replicas(ReplicaTable(replicas, experts_per_layer=32))
+
+    def audited(self, seed: int | None = None) -> Auditor:
+        """Audits with the model itself; the caller stops the auditor."""
+        auditor = Auditor(
+            ModelOracle(),
+            kernel_class_name(),
+            lambda finding: self.dispatcher.ban(finding.who.node_id),
+            seed=seed,
+        )
+        self.dispatcher.auditor = auditor
+        auditor.start()
+        return auditor
 
     def logits(self, steps: int = STEPS) -> np.ndarray:
         backend = SwarmBackend.install(self.dispatcher)
@@ -305,3 +321,52 @@ def test_it_prefers_the_faster_of_two_replicas(build: Build) -> None:
     fast, late = (sum(len(r.pairs) for r in worker.requests) for worker in swarm.transport.workers.values())
     assert times["node1"][0] < times["node2"][0]
     assert fast > 1.5 * late
+
+
+class ModelOracle:
+    """The model's own experts, for audits."""
+
+    def __init__(self) -> None:
+        self._oracle = ExpertOracle(open_index(DEMO_MODEL), CpuRuntime(1))
+
+    def compute(self, layer: int, rows: Float32Array, expert_ids: IntArray) -> Float32Array:
+        return self._oracle.compute(layer, rows, expert_ids)
+
+
+def offset(dispatch: Dispatch, outcome: Outcome) -> Outcome:
+    assert isinstance(outcome, Result)
+    return Result(outcome.values + np.float32(1e-3))
+
+
+def test_honest_answers_pass_every_audit_before_and_after_use(build: Build, plain: np.ndarray) -> None:
+    swarm = build(EVERYTHING, deadline_seconds=60.0)
+    auditor = swarm.audited(seed=3)
+
+    logits = swarm.logits()
+
+    assert auditor.wait_idle(30.0)
+    auditor.stop()
+    assert np.array_equal(logits, plain)
+    assert swarm.dispatcher.take_report().places == {RowPlace.REMOTE: PAIRS}
+    assert auditor.counts["before"] == TRUSTED_PASSES
+    assert auditor.counts["after"] > 0
+    assert auditor.counts["failed"] == 0
+
+
+def test_a_liar_is_caught_before_its_answer_is_used_and_left_alone_from_then_on(
+    build: Build, plain: np.ndarray
+) -> None:
+    swarm = build(
+        [(layer, 0, 16) for layer in range(8)], [(layer, 16, 32) for layer in range(8)], deadline_seconds=60.0
+    )
+    swarm.transport.workers[2].fault = offset
+    auditor = swarm.audited()
+
+    logits = swarm.logits()
+
+    auditor.stop()
+    report = swarm.dispatcher.take_report()
+    assert np.array_equal(logits, plain)
+    assert len(swarm.transport.workers[2].requests) == 1
+    assert report.failures == {("node2", "audit_failed"): 1}
+    assert {key.node_id for key in report.used_rows} == {"node1"}

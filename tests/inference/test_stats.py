@@ -148,6 +148,8 @@ def test_metrics_are_valid_prometheus_text_with_stable_names(store: "redis.Redis
             samples[sample.name, *sample.labels.values()] = sample.value
     assert samples["expertswarm_backbones",] == 1
     assert samples["expertswarm_expert_rows_total", "remote"] == 600
+    assert samples["expertswarm_dispatch_moments_total", "retried_rows"] == 8
+    assert samples["expertswarm_audits_total", "passed"] == 10
     assert samples["expertswarm_sequences", "b1", "active"] == 3
     assert samples["expertswarm_generated_tokens_total", "b1"] == 500
     assert samples["expertswarm_worker_answer_seconds", "b1", "node-1"] == 0.02
