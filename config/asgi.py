@@ -14,6 +14,9 @@ from django.core.asgi import get_asgi_application
 # Sets Django up; the relay imports models.
 _django = get_asgi_application()
 
+from relay.registration import start_registrar  # noqa: E402
 from relay.routing import websocket_urlpatterns  # noqa: E402
+
+start_registrar()
 
 application = ProtocolTypeRouter({"http": _django, "websocket": URLRouter(websocket_urlpatterns)})

@@ -56,7 +56,9 @@ BACKBONE_TRACE_DIR = _env.text(
 BACKBONE_TOKEN = _env.text(
     "BACKBONE_TOKEN", "", "Credential of relay role B; empty: the file backbone.token in VAR_DIR."
 )
-RELAY_URLS = _env.words("RELAY_URLS", [], "WebSocket addresses of the relays; empty: PUBLIC_URL with the path /relay/.")
+RELAY_URLS = _env.words(
+    "RELAY_URLS", [], "WebSocket addresses of the relays that backbones dial; empty: those that registered in Redis."
+)
 DISPATCH_DEADLINE_SECONDS = _env.seconds(
     "DISPATCH_DEADLINE_SECONDS", 2.0, "Longest wait for one worker in one layer, before history."
 )
@@ -64,6 +66,14 @@ CREDIT_WINDOW_SECONDS = _env.seconds("CREDIT_WINDOW_SECONDS", 60.0, "Length of o
 SPOOL_SECONDS = _env.seconds("SPOOL_SECONDS", 10.0, "Time between two writes of the open credit window to disk.")
 
 # --- relay ------------------------------------------------------------------------------------------------------------
+RELAY_ADDRESS = _env.text(
+    "RELAY_ADDRESS",
+    "",
+    "WebSocket address at which backbones dial this very relay process; empty: it is not registered.",
+)
+RELAY_PUBLIC_URL = _env.text(
+    "RELAY_PUBLIC_URL", "", "WebSocket address at which workers reach this very relay process; empty: RELAY_ADDRESS."
+)
 RELAY_PING_SECONDS = _env.seconds(
     "RELAY_PING_SECONDS", 10.0, "Time between two keep-alive frames; three missed ones end a session."
 )

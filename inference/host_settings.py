@@ -16,13 +16,17 @@ from inference.verification import Verification
 
 @dataclass(frozen=True)
 class HostSettings:
-    """Values of config/settings.py that a backbone needs; see docs/settings.md."""
+    """Values of config/settings.py that a backbone needs; see docs/settings.md.
+
+    relay_urls: empty: those that registered in Redis, and `relay_fallback` while there are none.
+    """
 
     model_path: Path
     var_dir: Path
     redis_url: str
     relay_urls: tuple[str, ...]
     backbone_token: str
+    relay_fallback: str = ""
     lanes: int = 2
     sequences: int = 16
     context_tokens: int = 1024

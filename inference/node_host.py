@@ -30,6 +30,7 @@ from inference.kernel import CpuRuntime, kernel_class_name
 from inference.token_stream import StreamedToken
 from inference.verification import Verifier
 from relay.backbone_link import BackboneLink
+from relay.directory import DirectoryWatch
 
 logger = logging.getLogger(__name__)
 
@@ -146,20 +147,25 @@ class NodeHost:
             name=self.name,
             on_roster=self._on_roster,
         )
+        self.relays = DirectoryWatch(self.redis, settings.relay_fallback, self.link.set_relays)
+        # An oracle of its own: the verifier uses the other one in its thread.
+        self.auditor = Auditor(
+            ExpertOracle(index, CpuRuntime(1)), kernel_class_name(), lambda finding: self.findings.report(finding)
+        )
         self.dispatcher = Dispatcher(
             self.link,
             layers=max(index.layers) + 1,
             experts_per_layer=index.experts_per_layer,
             policy=settings.policy,
+            auditor=self.auditor,
         )
+        self.findings = FindingReporter(self.dispatcher.ban, self.market.record_finding)
         self.backend = SwarmBackend.install(self.dispatcher)
         self.engine = Engine(
             settings.model_path,
             lanes=settings.lanes,
             sequences=settings.sequences,
-            auditor=self.auditor,
             context_tokens=settings.context_tokens,
-        self.findings = FindingReporter(self.dispatcher.ban, self.market.record_finding)
             threads=settings.threads,
             lane_context=self.backend.lane,
             # A folder for each boot: a trace that is begun again would lose what it should prove.
@@ -192,14 +198,16 @@ class NodeHost:
         """Publishes the build, starts every thread; raises InferenceError or redis.RedisError."""
         self.market.publish_build(self.index)
         self.writer.start()
+        self.findings.start()
+        self.auditor.start()
         self.engine.start()
         self.cancels.start()
         self.bookkeeper.start()
         self.verifier.start()
         self.link.start()
+        if not self.settings.relay_urls:
+            self.relays.start()
         self._status_thread.start()
-        self.findings.start()
-        self.auditor.start()
         NodeHost._current = self
 
     def stop(self, drain_seconds: float) -> None:
@@ -207,7 +215,11 @@ class NodeHost:
         NodeHost._current = None
         self._stop_status.set()
         self.engine.stop(drain_seconds)
-        for part in (self.cancels, self.verifier, self.link, self.bookkeeper, self.writer):
+        if not self.settings.relay_urls:
+            self.relays.stop()
+        for part in (
+            self.cancels, self.verifier, self.link, self.auditor, self.findings, self.bookkeeper, self.writer
+        ):  # fmt: skip
             part.stop()
         try:
             backbone_status.withdraw(self.redis, self.boot)
@@ -256,6 +268,8 @@ class NodeHost:
             "workers": self.dispatcher.worker_count(),
             "replicas": self.dispatcher.replica_count(),
             "rows": {str(place): rows for place, rows in totals.places.items()} if totals else {},
+            "moments": {str(moment): count for moment, count in totals.moments.items()} if totals else {},
+            "audits": dict(self.auditor.counts),
             "failures": [[node, code, count] for (node, code), count in totals.failures.items()] if totals else [],
             "owners": {
                 node: {"seconds": seconds, "deviation_seconds": deviation, "answers": answers}
@@ -268,8 +282,6 @@ class NodeHost:
             try:
                 backbone_status.publish(self.redis, self.boot, self.status())
             except redis.RedisError as error:
-            "moments": {str(moment): count for moment, count in totals.moments.items()} if totals else {},
-            "audits": dict(self.auditor.counts),
                 logger.warning("cannot publish the status: %s", error)
             if self._stop_status.wait(backbone_status.PUBLISH_SECONDS):
                 return

@@ -36,7 +36,8 @@ def host_settings() -> HostSettings:
         model_path=settings.MODEL_PATH,
         var_dir=settings.VAR_DIR,
         redis_url=settings.REDIS_URL,
-        relay_urls=tuple(settings.RELAY_URLS) or (relay_url(settings.PUBLIC_URL),),
+        relay_urls=tuple(settings.RELAY_URLS),
+        relay_fallback=relay_url(settings.PUBLIC_URL),
         backbone_token=backbone_token(),
         lanes=settings.BACKBONE_LANES,
         sequences=settings.BACKBONE_SEQUENCES,
@@ -109,7 +110,6 @@ def record_verdict(verification: Verification) -> None:
         logger.info("claim %d: the verdict came too late: %s", verification.claim_id, error)
 
 
-def credit_window(window: CreditWindow) -> None:
 def record_finding(finding: Finding) -> None:
     """Quarantines a node whose answer was wrong. Raises NotAcknowledged to be called again."""
     when = "after its use" if finding.used else "before its use"
@@ -124,6 +124,7 @@ def record_finding(finding: Finding) -> None:
         logger.error("node %s failed an audit and cannot be suspended: %s", finding.who.node_id, error)
 
 
+def credit_window(window: CreditWindow) -> None:
     """Pays every node of the window, each under its own key. Raises NotAcknowledged, CreditRefused."""
     started = datetime.fromtimestamp(window.started, UTC)
     ended = datetime.fromtimestamp(max(window.ended, window.started + SHORTEST_WINDOW_SECONDS), UTC)

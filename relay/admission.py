@@ -54,6 +54,14 @@ class Authenticator(Protocol):
 
     async def mark_seen(self, node_id: str) -> None: ...
 
+    async def take_over(self, node_id: str, session: str) -> None:
+        """This session of the node is its newest, in all relay processes."""
+        ...
+
+    async def is_newest(self, node_id: str, session: str) -> bool:
+        """False once another session took over."""
+        ...
+
 
 def check_hello(frame: Frame) -> Hello:
     """Raises Rejected with bad_hello or protocol_version."""

@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.core.cache import cache
 
 from market import presence, queries
 from market.errors import UnknownBuild
 from relay.admission import Claim, Node, Standing
 
 BACKBONE_TOKEN_FILE = "backbone.token"
+NEWEST_KEY = "relay/newest/"
 
 
 def backbone_token() -> str:
@@ -75,3 +77,11 @@ class MarketAuthenticator:
 
     async def mark_seen(self, node_id: str) -> None:
         await sync_to_async(presence.mark_seen)(node_id, datetime.now(UTC))
+
+    async def take_over(self, node_id: str, session: str) -> None:
+        await sync_to_async(cache.set)(NEWEST_KEY + node_id, session, timeout=None)
+
+    async def is_newest(self, node_id: str, session: str) -> bool:
+        # A cache that forgot (Redis was restarted) says nothing against anybody.
+        newest = await sync_to_async(cache.get)(NEWEST_KEY + node_id)
+        return newest in (None, session)

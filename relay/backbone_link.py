@@ -1,8 +1,8 @@
 """The backbone's end of all its relays: requests out, outcomes in, the roster of workers beside them.
 
-One thread runs one event loop with a `RelayClient` per relay. Other threads hand work over with `submit_many`, which
-never blocks and never waits for the loop; outcomes are reported in the link's thread. It knows sessions, credit and
-bytes; it knows nothing of deadlines, of experts or of money.
+One thread runs one event loop with a `RelayClient` per relay; the relays may change at any time. Other threads hand
+work over with `submit_many`, which never blocks and never waits for the loop; outcomes are reported in the link's
+thread. It knows sessions, credit and bytes; it knows nothing of deadlines, of experts or of money.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _KINDS = {"dispatch": FrameType.DISPATCH, "challenge": FrameType.CHALLENGE}
 
 
 class SessionKey(NamedTuple):
-    """A worker session: the relay's place in the list of addresses, and its number there."""
+    """A worker session: our number of the relay, never used again for another one, and the session's number there."""
 
     relay: int
     session: int
@@ -74,7 +74,11 @@ class BackboneLink:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
-        self._clients = [self._client(relay, url) for relay, url in enumerate(urls)]
+        self._relay_numbers = itertools.count()
+        self._clients: dict[int, RelayClient] = {}
+        self._client_tasks: dict[int, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._set_relays(tuple(urls))
         self._thread = threading.Thread(target=self._run, name="relay-link", daemon=True)
 
     def _client(self, relay: int, url: str) -> RelayClient:
@@ -109,7 +113,16 @@ class BackboneLink:
     @property
     def relays_connected(self) -> list[bool]:
         """For each relay, whether it has welcomed us and is still there."""
-        return [client.welcome is not None for client in self._clients]
+        return [client.welcome is not None for client in self._clients.copy().values()]
+
+    @property
+    def relay_urls(self) -> tuple[str, ...]:
+        """The relays that are connected, or tried."""
+        return tuple(client.url for client in self._clients.copy().values())
+
+    def set_relays(self, urls: Sequence[str]) -> None:
+        """From now on these are the relays: others are hung up, and what was asked through them fails."""
+        self._call(partial(self._set_relays, tuple(dict.fromkeys(urls))))
 
     def submit(self, dispatch: Dispatch, on_done: OnDone) -> int:
         """One request, see `submit_many`."""
@@ -154,9 +167,11 @@ class BackboneLink:
     async def _main(self) -> None:
         with self._lock:
             self._loop = asyncio.get_running_loop()
+        self._run_clients()
         self._work()
         try:
-            await asyncio.gather(*map(self._keep_connected, self._clients), self._stopping.wait())
+            await self._stopping.wait()
+            await asyncio.gather(*self._client_tasks.values())
         finally:
             self._close()
 
@@ -166,7 +181,33 @@ class BackboneLink:
             self._is_closed = True
         self._work()
         self._sessions = MappingProxyType({})
-        self._forget(self._open.keys(), Failed(LinkCode.STOPPED, "the link to the relay was stopped"))
+        self._forget(None, self._open.keys(), Failed(LinkCode.STOPPED, "the link to the relay was stopped"))
+
+    def _set_relays(self, urls: tuple[str, ...]) -> None:
+        for relay, client in list(self._clients.items()):
+            if client.url not in urls:
+                self._drop_relay(relay)
+        known = set(self.relay_urls)
+        for url in urls:
+            if url not in known:
+                relay = next(self._relay_numbers)
+                self._clients[relay] = self._client(relay, url)
+        if self._loop is not None:
+            self._run_clients()
+
+    def _run_clients(self) -> None:
+        for relay, client in self._clients.items():
+            if relay not in self._client_tasks:
+                self._client_tasks[relay] = asyncio.create_task(self._keep_connected(client))
+
+    def _drop_relay(self, relay: int) -> None:
+        client = self._clients.pop(relay)
+        client.stop()
+        self._lose(relay, client, "the server no longer names this relay")
+        task = self._client_tasks.pop(relay, None)
+        if task is not None:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def _keep_connected(self, client: RelayClient) -> None:
         try:
@@ -176,7 +217,7 @@ class BackboneLink:
             logger.error("%s refused this backbone for good: %s (%s)", client.url, error, error.code)
 
     def _stop_clients(self) -> None:
-        for client in self._clients:
+        for client in self._clients.values():
             client.stop()
         self._stopping.set()
 
@@ -241,6 +282,8 @@ class BackboneLink:
     # --- frames -------------------------------------------------------------------------------------------------------
 
     def _on_frame(self, relay: int, frame: Frame) -> None:
+        if relay not in self._clients:
+            return  # dropped a moment ago
         match frame.type:
             case FrameType.RESULT | FrameType.ERROR:
                 self._on_answer(SessionKey(relay, frame.session), frame)
@@ -273,19 +316,26 @@ class BackboneLink:
             sessions.pop(key, None)
         sessions |= {SessionKey(relay, session.session): session for session in change.joined}
         self._set_sessions(sessions)
-        self._forget(gone, Failed(LinkCode.SESSION_LEFT, "this worker left"))
+        self._forget(self._clients[relay], gone, Failed(LinkCode.SESSION_LEFT, "this worker left"))
 
     def _on_closed(self, relay: int, reason: str) -> None:
+        client = self._clients.get(relay)
+        if client is not None:
+            self._lose(relay, client, reason)
+
+    def _lose(self, relay: int, client: RelayClient, reason: str) -> None:
+        """Every session of a relay is out of reach."""
         keys = {key for key in (*self._sessions, *self._open.keys()) if key.relay == relay}
         self._set_sessions({key: session for key, session in self._sessions.items() if key not in keys})
-        self._forget(keys, Failed(LinkCode.RELAY_LOST, reason))
+        self._forget(client, keys, Failed(LinkCode.RELAY_LOST, reason))
 
-    def _forget(self, keys: Iterable[SessionKey], failed: Failed) -> None:
+    def _forget(self, client: RelayClient | None, keys: Iterable[SessionKey], failed: Failed) -> None:
         """Sessions are gone: their requests fail now, not at a deadline."""
         for key in keys:
             if key in self._sessions:
                 continue
-            self._clients[key.relay].forget_peer(key.session)
+            if client is not None:
+                client.forget_peer(key.session)
             for on_done in self._open.forget(key):
                 self._report(on_done, failed)
 

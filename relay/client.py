@@ -1,4 +1,4 @@
-"""The asyncio client of the relay, for workers and backbones alike: one address, kept connected until told to stop.
+"""The asyncio client of the relay, for workers and backbones alike: one connection, kept up until told to stop.
 
 Everything happens in the event loop that runs `run`; `send` and `consumed` must be called in its thread.
 """
@@ -7,13 +7,14 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from relay.addresses import RelayAddresses, is_loopback
 from relay.client_session import ClientSession
 from relay.codes import RETRY_REJECTS, CloseCode
 from relay.errors import Rejected, RelayError, RelayLost
@@ -39,28 +40,31 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 class RelayClient:
     """Connects, says HELLO, delivers frames, answers pings, grants and respects credit, reconnects.
 
-    hello: the fields of HELLO, asked for at every attempt. on_frame: DISPATCH, CHALLENGE, CANCEL for a worker; ROSTER,
+    url: one address for ever, or addresses to fall over between. hello: the fields of HELLO, asked for at every
+    attempt. on_frame: DISPATCH, CHALLENGE, CANCEL for a worker; ROSTER,
     RESULT, ERROR, STATUS, DRAIN for a backbone; it must be quick, and call `consumed` for counted frames when their
     bytes are no longer held. whole_bodies: join chunks before on_frame. on_welcome and on_closed come in turn;
-    on_closed gets a sentence for a person.
+    on_closed gets a sentence for a person. before_attempt is awaited before every attempt: the place to ask anew where
+    the relays are. tls: for wss://; None: the system's authorities. HTTP_PROXY and HTTPS_PROXY are honoured.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | RelayAddresses,
         role: Role,
         hello: Callable[[], Mapping[str, object]],
         on_frame: Callable[[Frame], None],
         *,
+        before_attempt: Callable[[], Awaitable[None]] | None = None,
         on_welcome: Callable[[Welcome], None] = lambda welcome: None,
         on_closed: Callable[[str], None] = lambda reason: None,
         whole_bodies: bool = True,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Raises ValueError for an address that is no ws:// or wss:// URL."""
-        if not url.startswith(("ws://", "wss://")):
-            raise ValueError(f"a relay address starts with ws:// or wss://, not {url!r}")
-        self.url = url
+        self.addresses = RelayAddresses(url) if isinstance(url, str) else url
+        self._stays = isinstance(url, str)
+        self._before_attempt = before_attempt
         self._role = role
         self._hello = hello
         self._on_frame = on_frame
@@ -75,6 +79,11 @@ class RelayClient:
         self._grant_timer: asyncio.TimerHandle | None = None
 
     # --- for the owner ------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Where it is connected, or will connect next."""
+        return self.addresses.current
 
     @property
     def welcome(self) -> Welcome | None:
@@ -110,15 +119,20 @@ class RelayClient:
         """Stays connected until `stop`. Raises Rejected when another attempt would be refused as well."""
         attempt = 0
         while not self._stopped.is_set():
+            if self._before_attempt is not None:
+                await self._before_attempt()
             started = monotonic()
+            url = self.url
             reason = await self._connect_once()
             if monotonic() - started >= GOOD_SECONDS:
                 attempt = 0
+            if not self._stays:
+                self.addresses.failed()
             delay = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2**attempt) * random.uniform(0.5, 1.0)
             attempt = min(attempt + 1, 16)
             if self._stopped.is_set():
                 return
-            logger.info("%s: %s; connecting again in %.1f s", self.url, reason, delay)
+            logger.info("%s: %s; connecting again in %.1f s", url, reason, delay)
             try:
                 async with asyncio.timeout(delay):
                     await self._stopped.wait()
@@ -160,7 +174,9 @@ class RelayClient:
                 ping_interval=None,
                 open_timeout=OPEN_SECONDS,
                 close_timeout=CLOSE_SECONDS,
-                ssl=self._tls,
+                # Never through a proxy to this machine itself, whatever the environment says.
+                proxy=None if is_loopback(self.url) else True,
+                ssl=(self._tls or True) if self.url.startswith("wss://") else None,
             )
         )
         stopping = asyncio.create_task(self._stopped.wait())
@@ -208,6 +224,9 @@ class RelayClient:
                 await socket.close(CloseCode.VIOLATION)
                 raise
             if session.welcome is not None and not was_open:
+                if not self._stays:
+                    self.addresses.answered()
+                    self.addresses.learn(session.welcome.relays)
                 self._on_welcome(session.welcome)
             if session.is_moving:
                 await asyncio.sleep(MOVE_SECONDS)

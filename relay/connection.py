@@ -27,7 +27,7 @@ from relay.messages import pong_frame, read_status, reject_frame, welcome_frame
 from relay.outbound import BACKBONE_LIMITS, WORKER_LIMITS, Outbound
 from relay.protocol import Action, State, accepted, closed, read_preamble, receive, welcomed
 from relay.records import Hello, Replica, Welcome
-from relay.roster import Backbone, Roster, Worker
+from relay.roster import REPLACED_MESSAGE, Backbone, Roster, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,17 @@ Close = Callable[[int, str], Awaitable[None]]
 class Connection:
     """Made when a socket opens; `start`, then `receive` per message, then `leave`. It is the `Link` of the roster."""
 
-    def __init__(self, roster: Roster, authenticator: Authenticator, timing: Timing, send: Send, close: Close) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        authenticator: Authenticator,
+        timing: Timing,
+        send: Send,
+        close: Close,
+        relays: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        """relays: where workers find the relays of this server, for WELCOME."""
+        self._relays = relays
         self._roster = roster
         self._authenticator = authenticator
         self._timing = timing
@@ -225,9 +235,11 @@ class Connection:
 
     async def _open(self, hello: Hello) -> None:
         """Checks the credentials, then joins the roster; WELCOME is the first frame that a client reads."""
+        number = self._roster.new_number()
         try:
             if self._role is Role.WORKER:
                 standing = await admit_worker(hello, self._authenticator)
+                await self._authenticator.take_over(standing.node.node_id, f"{self._roster.boot}/{number}")
             else:
                 await admit_backbone(hello, self._authenticator)
         except Rejected as error:
@@ -241,10 +253,12 @@ class Connection:
             return
         assert self._state is not None
         self._state = welcomed(self._state)
-        self._number = self._roster.new_number()
+        self._number = number
         is_worker = self._role is Role.WORKER
         session, stream = (self._number, 0) if is_worker else (0, self._number)
-        self.push(welcome_frame(Welcome(session, stream, self._timing.ping_seconds, CREDIT_BYTES, CREDIT_LIMIT_BYTES)))
+        relays = self._relays() if is_worker else ()
+        welcome = Welcome(session, stream, self._timing.ping_seconds, CREDIT_BYTES, CREDIT_LIMIT_BYTES, relays)
+        self.push(welcome_frame(welcome))
         if is_worker:
             self._join_worker(hello, standing)
         else:
@@ -313,6 +327,9 @@ class Connection:
                 await admit_backbone(hello, self._authenticator)
                 return
             standing = check_standing(await self._authenticator.standing(hello.token))
+            if not await self._authenticator.is_newest(self._node_id, f"{self._roster.boot}/{self._number}"):
+                self.end(CloseCode.REPLACED, REPLACED_MESSAGE, RejectCode.REPLACED)
+                return
         except Rejected as error:
             self.end(CloseCode.REVOKED, str(error), RejectCode(error.code))
             return

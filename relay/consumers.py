@@ -12,6 +12,7 @@ from relay.admission import Authenticator
 from relay.authenticate import MarketAuthenticator
 from relay.codes import CloseCode
 from relay.connection import Connection, Timing
+from relay.registration import public_urls
 from relay.roster import Roster
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class RelayConsumer(AsyncConsumer):
             self._timing,
             lambda message: _send(send, {"type": "websocket.send", "bytes": message}),
             lambda code, reason: _send(send, {"type": "websocket.close", "code": code, "reason": reason}),
+            public_urls,
         )
         try:
             while (event := await receive())["type"] != "websocket.disconnect":

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, cast
 
+from relay.addresses import MAX_ADDRESSES, is_relay_url
 from relay.errors import MessageError
 from relay.frames import PROTOCOL_VERSION, Body
 
@@ -171,7 +172,8 @@ class Welcome:
     """The relay's answer: `session` (worker) or `stream` (backbone), the other is 0; times in seconds, credit in bytes.
 
     `credit_bytes` is what either side may send to one peer before that peer grants more; no grant may raise the
-    amount that is open above `credit_limit_bytes`.
+    amount that is open above `credit_limit_bytes`. `relays`: addresses of this server's relays, for a worker whose
+    present one goes away.
     """
 
     session: int
@@ -179,6 +181,7 @@ class Welcome:
     ping_seconds: float
     credit_bytes: int
     credit_limit_bytes: int
+    relays: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
@@ -188,6 +191,7 @@ class Welcome:
             ping_seconds=_number(data, "ping_seconds", 0.001, 3600),
             credit_bytes=_integer(data, "credit_bytes", 32),
             credit_limit_bytes=_integer(data, "credit_limit_bytes", 32),
+            relays=tuple(url for url in _list(data, "relays", MAX_ADDRESSES) if is_relay_url(url)),
         )
 
 

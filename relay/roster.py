@@ -19,6 +19,7 @@ from relay.records import Json, Replica, RosterSession
 
 # Requests of one backbone whose later chunks are still to come.
 MAX_OPEN_REQUESTS = 1024
+REPLACED_MESSAGE = "another connection of this node took over; run one worker per node token"
 
 
 class Link(Protocol):
@@ -79,6 +80,7 @@ class Roster:
         self.workers: dict[int, Worker] = {}
         self.backbones: dict[int, Backbone] = {}
         self.counters: Counter[str] = Counter()
+        self.boot = secrets.token_hex(8)
         self._by_node: dict[str, Worker] = {}
         # A random start: numbers of an earlier boot, still in somebody's hands, name nobody now.
         self._last_number = secrets.randbelow(1 << 31)
@@ -96,8 +98,7 @@ class Roster:
         if earlier is not None:
             self.counters["replaced"] += 1
             self.leave_worker(earlier.session)
-            message = "another connection of this node took over; run one worker per node token"
-            earlier.link.end(CloseCode.REPLACED, message, RejectCode.REPLACED)
+            earlier.link.end(CloseCode.REPLACED, REPLACED_MESSAGE, RejectCode.REPLACED)
         self.workers[worker.session] = self._by_node[worker.node_id] = worker
         self._tell(worker.build, joined=[worker.entry()])
 

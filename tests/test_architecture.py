@@ -17,7 +17,7 @@ FRAMEWORKS = {"django", "channels", "celery", "ninja", "daphne", "kombu"}
 
 # Must work where no framework is installed, with everything that they import of this tree.
 PURE = {
-    "relay": ("relay.errors", "relay.frames", "relay.protocol", "relay.messages", "relay.client",
+    "relay": ("relay.addresses", "relay.errors", "relay.frames", "relay.protocol", "relay.messages", "relay.client",
               "relay.backbone_link"),
     "market": ("market.errors", "market.events", "market.fold", "market.pricing", "market.coverage",
                "market.ledger", "market.claim_rules"),

@@ -83,6 +83,11 @@ def budget_per_worker(sizes: ExpertSizes, workers: int) -> int:
     return max(sizes.largest_bytes, min(wanted, MOST_LOCAL_BYTES // workers))
 
 
+def relay_url(url: str) -> str:
+    """http://host:port -> ws://host:port/relay/, https -> wss."""
+    return f"ws{url.removeprefix('http').rstrip('/')}/relay/"
+
+
 def server_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
     """Environment of the server's own processes: the settings that `up` decides, over what the user has set."""
     environment = {
@@ -92,7 +97,8 @@ def server_environment(options: Options, inherited: Mapping[str, str]) -> dict[s
         "REDIS_URL": options.redis_url,
         "PUBLIC_URL": inherited.get("PUBLIC_URL") or options.url,
         # The backbone dials this machine's relay, whatever name strangers use for it.
-        "RELAY_URLS": inherited.get("RELAY_URLS") or options.url.replace("http://", "ws://") + "/relay/",
+        "RELAY_ADDRESS": inherited.get("RELAY_ADDRESS") or options.url.replace("http://", "ws://") + "/relay/",
+        "RELAY_PUBLIC_URL": inherited.get("RELAY_PUBLIC_URL") or relay_url(inherited.get("PUBLIC_URL") or options.url),
         "SECRET_KEY": inherited.get("SECRET_KEY") or options.secret_key,
         "PYTHONUNBUFFERED": "1",
         "OPENBLAS_NUM_THREADS": "1",

@@ -17,6 +17,13 @@ class StateUnusable(WorkerError):
     fatal = True
 
 
+class CertificatesUnusable(WorkerError):
+    """The file given with --ca cannot be read, or holds no certificates."""
+
+    code = "certificates_unusable"
+    fatal = True
+
+
 class KernelUnavailable(WorkerError):
     """The chosen kernel cannot run on this machine."""
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 import re
+import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -113,9 +114,18 @@ def error_from(response: httpx.Response, body: bytes) -> ServerRefused | ServerU
 class MarketClient:
     """One server's API. `token` is None until the node is registered. Methods raise WorkerError only."""
 
-    def __init__(self, server: str, token: str | None = None, timeout: httpx.Timeout = TIMEOUT) -> None:
+    def __init__(
+        self,
+        server: str,
+        token: str | None = None,
+        timeout: httpx.Timeout = TIMEOUT,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """tls: for https; None: httpx's own authorities, or those that SSL_CERT_FILE names."""
         self.server = server
-        self._http = httpx.AsyncClient(base_url=server, timeout=timeout, headers={"User-Agent": USER_AGENT})
+        self._http = httpx.AsyncClient(
+            base_url=server, timeout=timeout, headers={"User-Agent": USER_AGENT}, verify=tls or True
+        )
         self.token = token
 
     @property
@@ -200,6 +210,14 @@ class MarketClient:
         answer = await self._call("POST", "/api/heartbeat")
         return Heartbeat(_claims(answer), _field(answer, "lease_seconds", float))
 
+    async def relays(self) -> tuple[str, ...]:
+        """Where the server's relays are; empty when it does not tell. Asked once: the caller has a second way."""
+        content = await self._request("GET", "/api/relays", None, repeat=False, attempts=1)
+        try:
+            return tuple(url for url in json.loads(content)["relays"] if isinstance(url, str))
+        except (ValueError, KeyError, TypeError):
+            return ()
+
     async def document(self, path: str) -> bytes:
         """The body of a manifest. The server may have to read the whole slice for its digests first, so it has time."""
         return await self._request("GET", path, None, repeat=True, read_seconds=MANIFEST_SECONDS)
@@ -225,13 +243,20 @@ class MarketClient:
         return answer
 
     async def _request(
-        self, method: str, path: str, body: Mapping[str, Any] | None, *, repeat: bool, read_seconds: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        repeat: bool,
+        read_seconds: float | None = None,
+        attempts: int = ATTEMPTS,
     ) -> bytes:
         timeout = self._http.timeout
         if read_seconds is not None:
             timeout = httpx.Timeout(timeout.connect, read=read_seconds)
-        for attempt in range(ATTEMPTS):
-            last = attempt == ATTEMPTS - 1
+        for attempt in range(attempts):
+            last = attempt == attempts - 1
             try:
                 response = await self._http.request(method, path, json=body, timeout=timeout)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # never sent: always safe to repeat

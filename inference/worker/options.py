@@ -34,6 +34,7 @@ class Options:
     threads: int
     log_level: str
     token: str | None = None
+    ca: Path | None = None
 
 
 def parse_size(text: str) -> int:
@@ -127,6 +128,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, server_required: bool = Tr
         help="cores that the ggml kernel uses (default: half of them, here %(default)s); numpy follows OMP_NUM_THREADS",
     )
     parser.add_argument(
+        "--ca",
+        metavar="FILE",
+        type=Path,
+        help="trust the certificate authorities in this PEM file (default: the system's, or SSL_CERT_FILE's)",
+    )
+    parser.add_argument(
         "--log-level", choices=LOG_LEVELS, default="info", help="how much to print (default: %(default)s)"
     )
 
@@ -149,6 +156,7 @@ def options_from(namespace: argparse.Namespace) -> Options:
         state_dir=namespace.state_dir.expanduser(),
         threads=namespace.threads,
         log_level=namespace.log_level,
+        ca=namespace.ca,
         token=namespace.token,
     )
 

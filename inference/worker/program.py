@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from types import FrameType as StackFrame
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from inference.worker.errors import WorkerError
+from inference.worker.errors import CertificatesUnusable, WorkerError
 from inference.worker.holdings import Holdings
 from inference.worker.identity import locked_folder, server_folder
 from inference.worker.kernels import KernelChoice, choose_kernel
@@ -57,10 +58,21 @@ async def work(options: Options, folder: Path, kernel: KernelChoice) -> None:
     """One worker's life. Raises WorkerError when it cannot go on."""
     stop = asyncio.Event()
     holdings = Holdings()
+    tls = None if options.ca is None else authorities(options.ca)
     with stopping_on_signals(stop):
-        async with MarketClient(options.server) as market:
-            link = RelayLink(options.server, options.name, kernel.kernel_class, holdings)
+        async with MarketClient(options.server, tls=tls) as market:
+            link = RelayLink(
+                options.server, options.name, kernel.kernel_class, holdings, find_relays=market.relays, tls=tls
+            )
             await Worker(options, folder, kernel, market, holdings, link, progress_bar).run(stop)
+
+
+def authorities(path: Path) -> ssl.SSLContext:
+    """TLS that trusts the certificate authorities in a file, and no others. Raises CertificatesUnusable."""
+    try:
+        return ssl.create_default_context(cafile=str(path))
+    except OSError as error:  # ssl.SSLError is one
+        raise CertificatesUnusable(f"cannot use the certificates in {path}: {error}") from error
 
 
 def set_up_logging(level: str) -> None:

@@ -5,11 +5,14 @@ Runs in the event loop. The relay's words about this node (a refusal) are kept u
 
 import asyncio
 import logging
+import ssl
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from inference.worker.errors import RelayRefused, UnknownToken, WorkerError
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.serve import ExpertService
+from relay.addresses import RelayAddresses
 from relay.client import RelayClient
 from relay.codes import RejectCode
 from relay.errors import Rejected
@@ -18,6 +21,7 @@ from relay.messages import status_frame
 from relay.records import Welcome
 
 CLOSE_SECONDS = 2.0
+FIND_SECONDS = 5.0
 FATAL_REJECTS = frozenset(
     {
         RejectCode.BAD_PREAMBLE,
@@ -39,8 +43,20 @@ def relay_url(server: str) -> str:
 class RelayLink:
     """Connected when something is held and a token is known. Made, used and closed in one event loop."""
 
-    def __init__(self, server: str, name: str, kernel_class: str, holdings: Holdings) -> None:
-        self._url = relay_url(server)
+    def __init__(
+        self,
+        server: str,
+        name: str,
+        kernel_class: str,
+        holdings: Holdings,
+        *,
+        find_relays: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """find_relays: asks the server for its relays; raises WorkerError. tls: None: the system's authorities."""
+        self._addresses = RelayAddresses(relay_url(server))
+        self._find_relays = find_relays
+        self._tls = tls
         self._name = name
         self._kernel_class = kernel_class
         self._holdings = holdings
@@ -49,6 +65,7 @@ class RelayLink:
         self._task: asyncio.Task[None] | None = None
         self._served: tuple[str, str | None] = ("", None)
         self._trouble: WorkerError | None = None
+        self._has_spread = False
 
     # --- for the lifecycle --------------------------------------------------------------------------------------------
     def check(self) -> None:
@@ -103,15 +120,34 @@ class RelayLink:
     # --- inside -------------------------------------------------------------------------------------------------------
     def _dial(self) -> None:
         client = RelayClient(
-            self._url,
+            self._addresses,
             Role.WORKER,
             self._hello,
             self._service.receive,
             on_welcome=self._on_welcome,
             on_closed=lambda reason: self._service.abandon_all(),
+            before_attempt=self._look_for_relays,
+            tls=self._tls,
         )
         self._client = client
         self._task = asyncio.create_task(self._stay_connected(client))
+
+    async def _look_for_relays(self) -> None:
+        """The server may have others than before. The first time one of them is taken at random: all get their share.
+
+        While the server itself does not answer, the relays that are known have to do.
+        """
+        if self._find_relays is None:
+            return
+        try:
+            async with asyncio.timeout(FIND_SECONDS):
+                self._addresses.learn(await self._find_relays())
+        except (WorkerError, TimeoutError) as error:
+            logger.debug("the server does not tell its relays: %s", error)
+            return
+        if not self._has_spread:
+            self._has_spread = True
+            self._addresses.spread()
 
     async def _stay_connected(self, client: RelayClient) -> None:
         try:
@@ -138,7 +174,7 @@ class RelayLink:
         }
 
     def _on_welcome(self, welcome: Welcome) -> None:
-        logger.info("connected to the relay, session %d", welcome.session)
+        logger.info("connected to the relay %s, session %d", self._addresses.current, welcome.session)
         # Holdings may have changed since HELLO was written.
         self._report()
 

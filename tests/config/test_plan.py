@@ -66,7 +66,8 @@ def test_the_operator_s_own_address_and_hosts_win() -> None:
 
     assert (made["PUBLIC_URL"], made["ALLOWED_HOSTS"]) == ("http://127.0.0.1:8000", "*")
     assert (given["PUBLIC_URL"], given["ALLOWED_HOSTS"]) == ("https://swarm.example", "swarm.example")
-    assert given["RELAY_URLS"] == "ws://127.0.0.1:8000/relay/"
+    assert given["RELAY_ADDRESS"] == "ws://127.0.0.1:8000/relay/"
+    assert given["RELAY_PUBLIC_URL"] == "wss://swarm.example/relay/"
 
 
 def test_a_trace_is_recorded_only_when_asked_for() -> None:

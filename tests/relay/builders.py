@@ -39,6 +39,7 @@ class FakeMarket:
         }
         self.builds = {BUILD}
         self.seen: list[str] = []
+        self.newest: dict[str, str] = {}
         self.questions = 0
         self.is_down = False
 
@@ -56,3 +57,9 @@ class FakeMarket:
 
     async def mark_seen(self, node_id: str) -> None:
         self.seen.append(node_id)
+
+    async def take_over(self, node_id: str, session: str) -> None:
+        self.newest[node_id] = session
+
+    async def is_newest(self, node_id: str, session: str) -> bool:
+        return self.newest.get(node_id, session) == session

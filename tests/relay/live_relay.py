@@ -14,6 +14,7 @@ import numpy as np
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from relay.addresses import RelayAddresses
 from relay.client import RelayClient
 from relay.connection import Connection, Timing
 from relay.errors import Rejected
@@ -123,7 +124,7 @@ class ToyWorker:
     `answer` may be replaced; it gets the request and returns the frames to send, or None to say nothing.
     """
 
-    def __init__(self, url: str, **hello: object) -> None:
+    def __init__(self, url: str | RelayAddresses, **hello: object) -> None:
         self.hello: Json = hello_json(**hello)
         self.answer: Callable[[Frame], Frame | None] = double_rows
         self.consumes = True

@@ -88,3 +88,15 @@ def test_the_backbone_s_credential_comes_from_the_setting_else_from_the_file(set
     assert market.is_backbone("from the setting")
     assert not market.is_backbone("from the file")
     assert not market.is_backbone("\u00e9")
+
+
+async def test_the_newest_session_of_a_node_is_known_to_every_process() -> None:
+    market = MarketAuthenticator()
+    unheard = await market.is_newest("bob", "boot1/7")
+
+    await market.take_over("bob", "boot1/7")
+    await market.take_over("bob", "boot2/3")
+
+    assert unheard
+    assert not await market.is_newest("bob", "boot1/7")
+    assert await market.is_newest("bob", "boot2/3")

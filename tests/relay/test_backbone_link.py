@@ -13,7 +13,7 @@ from relay.frames import CHUNK_BYTES, Frame, FrameType
 from relay.messages import result_frame
 from relay.records import Json
 from relay.work import Dispatch, Outcome, Result
-from tests.relay.builders import BUILD, FakeMarket
+from tests.relay.builders import BUILD, FakeMarket, replica_json
 from tests.relay.live_relay import LiveRelay, ToyWorker, live_relay, refuse, wait_until
 
 
@@ -422,3 +422,55 @@ def test_many_threads_may_submit_at_once(alice: Alice) -> None:
         thread.join()
 
     assert all(isinstance(alice.outcome(), Result) for _ in range(200))
+
+
+def test_relays_may_come_and_go_while_requests_run(relay: LiveRelay, bob: ToyWorker) -> None:
+    market = FakeMarket()
+    with live_relay(market) as second:
+        carol = ToyWorker(second.url, token="carol-token", replicas=[replica_json(claim_id=8)])
+        alice = Alice()
+        alice.link.set_relays([relay.url])
+        alice.meet(1)
+        alice.link.set_relays([relay.url, second.url])
+        first_key, second_key = sorted(alice.meet(2))
+        carol.answer = lambda frame: None
+        alice.ask(second_key, rows(1), claim_id=8)
+        wait_until(lambda: carol.frames)
+
+        alice.link.set_relays([relay.url])
+        failure = alice.failure()
+        alice.ask(first_key, rows(2))
+
+        assert failure == "relay_lost"
+        assert isinstance(alice.outcome(), Result)
+        assert list(alice.link.sessions) == [first_key]
+        assert alice.link.relay_urls == (relay.url,)
+        wait_until(lambda: not second.roster.backbones)
+        alice.link.stop()
+        carol.close()
+
+
+def test_a_relay_that_comes_back_has_a_new_number(relay: LiveRelay, bob: ToyWorker, alice: Alice) -> None:
+    (before,) = alice.meet()
+    alice.link.set_relays([])
+    wait_until(lambda: not alice.link.sessions)
+
+    alice.link.set_relays([relay.url, relay.url])
+    (after,) = alice.meet()
+
+    assert before.relay != after.relay
+    assert alice.link.relays_connected == [True]
+
+
+def test_two_backbones_share_one_worker(relay: LiveRelay, bob: ToyWorker, alice: Alice) -> None:
+    other = Alice(relay.url)
+    (key,), (same,) = alice.meet(), other.meet()
+
+    for number in range(20):
+        alice.ask(key, rows(number + 1))
+        other.ask(same, rows(number + 21))
+
+    for backbone, first in ((alice, 1), (other, 21)):
+        sizes = sorted(len(outcome.values) for outcome in (backbone.outcome() for _ in range(20)))  # type: ignore[union-attr]
+        assert sizes == list(range(first, first + 20))
+    other.link.stop()

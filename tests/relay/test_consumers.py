@@ -287,6 +287,23 @@ async def test_a_second_connection_of_a_node_replaces_the_first(dial: Dial, rost
     assert list(roster.workers) == [session]
 
 
+async def test_a_second_connection_at_another_relay_replaces_the_first_at_its_next_check(
+    dial: Dial, market: FakeMarket, roster: Roster
+) -> None:
+    first = dial(recheck_seconds=0.05)
+    elsewhere = Client(RelayConsumer.as_asgi(roster=Roster(), authenticator=market, timing=Timing(5.0, 0.05)))
+    await first.join(Role.WORKER)
+
+    await elsewhere.join(Role.WORKER)
+
+    assert await first.rejected() == (CloseCode.REPLACED, "replaced")
+    assert not roster.workers
+    await asyncio.sleep(0.1)
+    await elsewhere.send(ping_frame(b"12345678"))
+    assert (await elsewhere.next(FrameType.PONG)).body == b"12345678"
+    await elsewhere.leave()
+
+
 async def test_text_and_malformed_frames_close_with_a_violation(dial: Dial) -> None:
     texter, babbler = dial(), dial()
     await texter.join(Role.WORKER)

@@ -130,8 +130,8 @@ def test_it_writes_the_json_frames_byte_by_byte() -> None:
     )
     assert_bytes(
         welcome_frame(Welcome(session=0, stream=3, ping_seconds=10.0, credit_bytes=1, credit_limit_bytes=2)),
-        literal("02 00 0000 00000000 0000000000000000 03000000 0000000000000000 54000000")
-        + b'{"session":0,"stream":3,"ping_seconds":10.0,"credit_bytes":1,"credit_limit_bytes":2}',
+        literal("02 00 0000 00000000 0000000000000000 03000000 0000000000000000 60000000")
+        + b'{"session":0,"stream":3,"ping_seconds":10.0,"credit_bytes":1,"credit_limit_bytes":2,"relays":[]}',
     )
 
 

@@ -22,6 +22,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from relay.addresses import RelayAddresses
 from relay.backbone_link import BackboneLink
 from relay.client import RelayClient
 from relay.codes import CloseCode
@@ -60,7 +61,10 @@ SIZES = [
 class Server:
     """An ASGI server at one port over one database; `start` and `end` as often as a test likes."""
 
-    def __init__(self, folder: Path, program: str = "daphne") -> None:
+    def __init__(
+        self, folder: Path, program: str = "daphne", redis_url: str = "", first: "Server | None" = None
+    ) -> None:
+        """redis_url: registers there as a relay. first: a server whose market this one shares."""
         self.folder = folder
         self.program = program
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -72,7 +76,9 @@ class Server:
             "RELAY_RECHECK_SECONDS": "0.5",
             "DJANGO_SETTINGS_MODULE": "config.settings",
         }
-        self.nodes: dict[str, Json] = json.loads(self.market_day("open"))
+        if redis_url:
+            self.environment |= {"REDIS_URL": redis_url, "RELAY_ADDRESS": self.url}
+        self.nodes: dict[str, Json] = first.nodes if first else json.loads(self.market_day("open"))
         self._context: Any = None
         self.process: Running
 
@@ -91,7 +97,7 @@ class Server:
     def start(self) -> None:
         address = {"daphne": ["-b", "127.0.0.1", "-p"], "uvicorn": ["--host", "127.0.0.1", "--port"]}[self.program]
         command = ["-m", self.program, *address, str(self.port), "config.asgi:application"]
-        self._context = running(command, self.folder / "server.log", self.environment)
+        self._context = running(command, self.folder / f"server-{self.port}.log", self.environment)
         self.process = self._context.__enter__()
         self.process.wait_for(self._listens, 30, f"{self.program} listens")
 
@@ -106,9 +112,11 @@ class Server:
     def close(self) -> None:
         self._context.__exit__(None, None, None)
 
-    def worker(self, name: str, **hello: object) -> ToyWorker:
+    def worker(self, name: str, moves: bool = False, **hello: object) -> ToyWorker:
+        """moves: to other relays of the server when this one goes away."""
         node = self.nodes[name]
-        return ToyWorker(self.url, **{"token": node["token"], "replicas": node["replicas"], "name": name, **hello})
+        url = RelayAddresses(self.url) if moves else self.url
+        return ToyWorker(url, **{"token": node["token"], "replicas": node["replicas"], "name": name, **hello})
 
 
 class Alice:
