@@ -315,7 +315,7 @@ class SwarmBackend:
 
 
 def _delegate(lane: Lane, graph: int) -> None:
-    status = lane.runtime.library.graph_compute(lane.runtime.backend, graph)
+    status = lane.runtime.ggml.graph_compute(lane.runtime.backend, graph)
     if status != ggml.STATUS_SUCCESS:
         raise BackendError(f"ggml could not compute the layer (status {status})")
 

@@ -115,10 +115,10 @@ class CpuRuntime:
     """A ggml CPU backend with its own thread count and scratch memory, used by one thread at a time (`lock`)."""
 
     def __init__(self, threads: int) -> None:
-        self.library = ggml.load()
+        self.ggml = ggml.load()
         self.threads = threads
-        self.backend = self.library.cpu_init()
-        self.library.cpu_set_n_threads(self.backend, threads)  # without this: four, whatever the machine
+        self.backend = self.ggml.cpu_init()
+        self.ggml.cpu_set_n_threads(self.backend, threads)  # without this: four, whatever the machine
         self.lock = threading.Lock()
         self.generation = 0
         self._memory: ByteArray = np.empty(0, np.uint8)
@@ -129,19 +129,19 @@ class CpuRuntime:
         if self._buffer is None or self._capacity() < size:
             self._release()
             self._memory = np.empty(size + size // 2 + ALIGNMENT, np.uint8)
-            self._buffer = self.library.cpu_buffer_from_ptr(self._address(), self._capacity())
+            self._buffer = self.ggml.cpu_buffer_from_ptr(self._address(), self._capacity())
             self.generation += 1
         assert self._buffer is not None
         return self._buffer, self._address()
 
     def compute(self, graph: int) -> int:
         """Runs a graph; returns ggml's status (0 is success)."""
-        return self.library.graph_compute(self.backend, graph)
+        return self.ggml.graph_compute(self.backend, graph)
 
     def close(self) -> None:
         self._release()
         if self.backend:
-            self.library.backend_free(self.backend)
+            self.ggml.backend_free(self.backend)
             self.backend = 0
 
     def _address(self) -> int:
@@ -153,7 +153,7 @@ class CpuRuntime:
 
     def _release(self) -> None:
         if self._buffer is not None:
-            self.library.buffer_free(self._buffer)
+            self.ggml.buffer_free(self._buffer)
             self._buffer = None
 
 
@@ -182,7 +182,7 @@ class ExpertMatmul:
         self.n_embd, self.n_ff, self.experts = gate.n_in, down.n_in, gate.experts
         self.block_type = q8_block_type(gate.type, gate.type if up is None else up.type)
         self._weight_buffers = [
-            runtime.library.cpu_buffer_from_ptr(matrix.address, matrix.size_bytes) for matrix in self.matrices
+            runtime.ggml.cpu_buffer_from_ptr(matrix.address, matrix.size_bytes) for matrix in self.matrices
         ]
         self._prepared: OrderedDict[tuple[int, int], PreparedGraph] = OrderedDict()
 
@@ -209,11 +209,11 @@ class ExpertMatmul:
             self._prepared.move_to_end(key)
             return found
         if found is not None:
-            self.runtime.library.free(self._prepared.pop(key).context)
+            self.runtime.ggml.free(self._prepared.pop(key).context)
         built = self._build(pairs, row_type)
         self._prepared[key] = built
         if len(self._prepared) > PREPARED_SHAPES:
-            self.runtime.library.free(self._prepared.popitem(last=False)[1].context)
+            self.runtime.ggml.free(self._prepared.popitem(last=False)[1].context)
         return built
 
     def run(self, prepared: PreparedGraph) -> None:
@@ -223,14 +223,14 @@ class ExpertMatmul:
             raise RowsError(f"ggml could not compute the experts (status {status})")
 
     def close(self) -> None:
-        library = self.runtime.library
+        library = self.runtime.ggml
         while self._prepared:
             library.free(self._prepared.popitem()[1].context)
         while self._weight_buffers:
             library.buffer_free(self._weight_buffers.pop())
 
     def _build(self, pairs: int, row_type: int) -> PreparedGraph:
-        library = self.runtime.library
+        library = self.runtime.ggml
         size = library.tensor_overhead() * GRAPH_NODES + library.graph_overhead_custom(GRAPH_NODES, False) + 1024
         context = library.init(ggml.InitParams(size, None, True))
 
@@ -259,7 +259,7 @@ class ExpertMatmul:
 
     def _inner(self, context: int, weights: list[Any], rows: Any, ids: Any) -> list[Any]:
         """The tensors between the rows and the down product, SwiGLU last."""
-        library = self.runtime.library
+        library = self.runtime.ggml
         if not self.merged:
             gate = library.mul_mat_id(context, weights[0], rows, ids)
             up = library.mul_mat_id(context, weights[1], rows, ids)
@@ -277,11 +277,11 @@ class ExpertMatmul:
         own = [tensor for tensor in tensors if not tensor.contents.view_src]
         buffer, address = self.runtime.reserve(sum(_padded_size(tensor) for tensor in own))
         for tensor in own:
-            self.runtime.library.tensor_alloc(buffer, tensor, address)
+            self.runtime.ggml.tensor_alloc(buffer, tensor, address)
             address += _padded_size(tensor)
         for tensor in tensors:
             if tensor.contents.view_src:
-                self.runtime.library.view_init(tensor)
+                self.runtime.ggml.view_init(tensor)
 
 
 def _padded_size(tensor: Any) -> int:

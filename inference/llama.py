@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -54,7 +55,7 @@ def start_llama() -> None:
             _started = True
 
 
-class _Handle:
+class _Handle(ABC):
     """A C object: `pointer` until closed. Closing twice is harmless."""
 
     pointer: Any = None
@@ -70,8 +71,9 @@ class _Handle:
         if pointer is not None:
             self._free(pointer)
 
+    @abstractmethod
     def _free(self, pointer: Any) -> None:
-        raise NotImplementedError
+        """Gives the object back to C."""
 
 
 class Model(_Handle):
