@@ -20,6 +20,9 @@ from market.pricing import hourly_prices, rate_per_teraflop
 from market.targets import target_replicas
 
 RUN_LIMIT = 64
+# Where little is missing it is handed out in short runs: each is served as soon as it is downloaded.
+HEALING_RUN_LIMIT = 8
+HEALING_SHARE = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class BuildMarket:
     @property
     def targets(self) -> Replicas:
         """Replicas wanted of each expert: (layers, experts)."""
-        return target_replicas(self.rows_per_hour, np.array(self.build.expert_bytes), self.replicas, self.policy)
+        return target_replicas(self.rows_per_hour, np.array(self.build.expert_bytes), self.present, self.policy)
 
     def prices(self) -> NDArray[np.int64]:
         return hourly_prices(self.rows_per_hour, self.present, self.policy, self.budget_microcredits_per_hour)
@@ -174,10 +177,12 @@ def best_runs(market: BuildMarket, budget_bytes: int, limit: int) -> list[Run]:
     prices = market.prices()
     taken = np.zeros_like(market.held)
     chosen: list[Run] = []
-    for tier in market.tiers():
+    for number, tier in enumerate(market.tiers()):
+        healing = number <= market.policy.target_replicas and tier.mean() < HEALING_SHARE
+        longest = HEALING_RUN_LIMIT if healing else RUN_LIMIT
         while len(chosen) < limit:
             left = tier & ~taken
-            lengths = _run_lengths(left, _limits(market, budget_bytes))
+            lengths = _run_lengths(left, np.minimum(_limits(market, budget_bytes), longest))
             values = _values(left, prices, lengths)
             if values.size == 0 or values.max() < 0:
                 break

@@ -22,7 +22,7 @@ class Policy:
     price_ceiling_microcredits_per_teraflop: int = 10 * MICROCREDITS_PER_CREDIT
     target_replicas: int = 1
     maximum_replicas: int = 8
-    target_bytes_percent: int = 70
+    target_bytes_percent: int = 68
     standby_percent: int = 5
 
     def problem(self) -> str:

@@ -11,6 +11,7 @@ from django.core.cache import cache
 
 KEPT_SECONDS = 24 * 3600
 _SINCE_KEY = "market/presence/since"
+_LEFT_KEY = "market/presence/left/"
 _SILENT_KEY = "market/presence/silent"
 # A device that was not seen for this share of its lease does not count as coverage any more; its claims live on.
 SILENT_SHARE = 0.4
@@ -28,6 +29,18 @@ def mark_seen(node_id: str, now: datetime) -> None:
 def mark_all_seen(node_ids: Iterable[str], now: datetime) -> None:
     """One round trip for all nodes; relays call it once per ping interval."""
     cache.set_many({_key(node_id): now.timestamp() for node_id in node_ids}, KEPT_SECONDS)
+
+
+def mark_left(node_id: str, now: datetime) -> None:
+    """Its connection closed. The lease goes on, it may be back in a moment; placement does not count on it."""
+    cache.set(_LEFT_KEY + node_id, now.timestamp(), KEPT_SECONDS)
+
+
+def left(node_ids: Iterable[str]) -> dict[str, datetime]:
+    """When the connection of each node closed last; nodes whose connection never did are absent."""
+    wanted = {_LEFT_KEY + node_id: node_id for node_id in node_ids}
+    found = cache.get_many(wanted)
+    return {wanted[key]: datetime.fromtimestamp(seconds, UTC) for key, seconds in found.items()}
 
 
 def last_seen(node_ids: Iterable[str]) -> dict[str, datetime]:

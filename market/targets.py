@@ -12,6 +12,8 @@ from market.coverage import Replicas
 from market.policy import Policy
 
 EXTRA_BLOCK = 8
+# A target by demand stays this far below the maximum, so that a hot expert has spare copies when one of its own leaves.
+SPARE_REPLICAS = 2
 
 
 def target_replicas(
@@ -27,8 +29,8 @@ def target_replicas(
     sizes = expert_bytes.astype(np.int64)[:, None]
     held_bytes = int((replicas.astype(np.int64) * sizes).sum())
     free = held_bytes * policy.target_bytes_percent // 100 - int((targets.astype(np.int64) * sizes).sum())
-    steps = policy.maximum_replicas - policy.target_replicas
-    if free <= 0 or steps == 0:
+    steps = policy.maximum_replicas - policy.target_replicas - SPARE_REPLICAS
+    if free <= 0 or steps <= 0:
         return targets
     starts = np.arange(0, replicas.shape[1], EXTRA_BLOCK)
     lengths = np.diff(np.append(starts, replicas.shape[1]))

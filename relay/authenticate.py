@@ -78,6 +78,9 @@ class MarketAuthenticator:
     async def mark_seen(self, node_id: str) -> None:
         await sync_to_async(presence.mark_seen)(node_id, datetime.now(UTC))
 
+    async def mark_left(self, node_id: str) -> None:
+        await sync_to_async(presence.mark_left)(node_id, datetime.now(UTC))
+
     async def take_over(self, node_id: str, session: str) -> None:
         await sync_to_async(cache.set)(NEWEST_KEY + node_id, session, timeout=None)
 

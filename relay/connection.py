@@ -133,6 +133,17 @@ class Connection:
             self._ending = (CloseCode.NORMAL, "")
         self._cancel_tasks()
 
+    async def note_left(self) -> None:
+        """Tells the market that the worker's socket closed, unless a newer session of the same device is there."""
+        if not self._node_id:
+            return
+        try:
+            if await self._authenticator.is_newest(self._node_id, f"{self._roster.boot}/{self._number}"):
+                await self._authenticator.mark_left(self._node_id)
+        except Exception:
+            # Presence is a hint: without it, placement waits until the silence is noticed.
+            logger.exception("%s could not be marked as gone", self._name())
+
     # --- the roster's Link --------------------------------------------------------------------------------------------
 
     def push(self, frame: Frame, *, counted: bool = False) -> None:

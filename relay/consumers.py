@@ -54,6 +54,8 @@ class RelayConsumer(AsyncConsumer):
                     connection.receive(event["bytes"])
                 else:
                     connection.refuse_text()
+            connection.leave()
+            await connection.note_left()
         except asyncio.CancelledError:
             # The server stops (or gave up on a client that left): whoever still listens connects elsewhere. Daphne
             # 4.2.3 means to cancel us when it stops, but fails to (KeyError) and drops its sockets without a code.

@@ -166,8 +166,7 @@ def expire_leases(now: datetime) -> list[int]:
     """
     lease = timedelta(seconds=settings.LEASE_SECONDS)
     claims = queries.all_open_claims()
-    quiet = now + lease * (1 - presence.SILENT_SHARE)
-    presence.note_silent({claim.node_id for claim in claims if claim.expires_at <= quiet})
+    presence.note_silent(_quiet(claims, lease, now))
     if not _silent(claims, now):
         return []
     with store.writing() as writer:
@@ -178,6 +177,17 @@ def expire_leases(now: datetime) -> list[int]:
         if ending:
             writer.append([event for events in ending for event in events])
     return [claim.claim_id for claim in silent]
+
+
+def _quiet(claims: Sequence[queries.ClaimView], lease: timedelta, now: datetime) -> set[str]:
+    """Devices that are no coverage: not seen for a part of their lease, or not since their connection closed."""
+    left = presence.left({claim.node_id for claim in claims})
+    waited = lease * presence.SILENT_SHARE
+    return {
+        claim.node_id
+        for claim in claims
+        if claim.expires_at - lease <= max(now - waited, left.get(claim.node_id, now - waited))
+    }
 
 
 def _silent(claims: Sequence[queries.ClaimView], now: datetime) -> list[queries.ClaimView]:

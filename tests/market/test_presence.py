@@ -30,3 +30,12 @@ def test_it_works_the_same_over_redis(settings: Settings, redis_database: str) -
     assert presence.last_seen(["bob", "alice", "mallory"]) == {"bob": MORNING, "alice": later(7)}
     assert presence.recording_since(MORNING) == MORNING
     assert presence.recording_since(later(60)) == MORNING
+
+
+def test_a_closed_connection_and_who_is_silent_are_hints_that_fade() -> None:
+    presence.mark_left("bob", MORNING)
+
+    assert presence.left(["bob", "alice"]) == {"bob": MORNING}
+    assert presence.silent_nodes() == []
+    presence.note_silent({"carol", "bob"})
+    assert presence.silent_nodes() == ["bob", "carol"]

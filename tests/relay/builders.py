@@ -39,6 +39,7 @@ class FakeMarket:
         }
         self.builds = {BUILD}
         self.seen: list[str] = []
+        self.left: list[str] = []
         self.newest: dict[str, str] = {}
         self.questions = 0
         self.is_down = False
@@ -57,6 +58,9 @@ class FakeMarket:
 
     async def mark_seen(self, node_id: str) -> None:
         self.seen.append(node_id)
+
+    async def mark_left(self, node_id: str) -> None:
+        self.left.append(node_id)
 
     async def take_over(self, node_id: str, session: str) -> None:
         self.newest[node_id] = session

@@ -287,6 +287,21 @@ async def test_a_second_connection_of_a_node_replaces_the_first(dial: Dial, rost
     assert list(roster.workers) == [session]
 
 
+async def test_the_market_learns_that_a_device_is_gone_but_not_of_a_session_that_was_replaced(
+    dial: Dial, market: FakeMarket
+) -> None:
+    first, second = dial(), dial()
+    await first.join(Role.WORKER)
+    await second.join(Role.WORKER)
+
+    await first.leave()
+    replaced = list(market.left)
+    await second.leave()
+
+    assert replaced == []
+    assert market.left == ["bob"]
+
+
 async def test_a_second_connection_at_another_relay_replaces_the_first_at_its_next_check(
     dial: Dial, market: FakeMarket, roster: Roster
 ) -> None:

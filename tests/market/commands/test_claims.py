@@ -275,6 +275,25 @@ class TestEnd:
         body = Event.objects.latest("position").body
         assert (body["at"], body["last_seen_at"]) == (later(151).isoformat(), later(30).isoformat())
 
+    def test_slices_of_a_silent_device_are_wanted_again_before_its_lease_ends(self, settings: Settings) -> None:
+        settings.LEASE_SECONDS = 120.0
+        presence.recording_since(MORNING)
+        quiet, closed, lively = registered("Quiet"), registered("Closed"), registered("Lively")
+        for layer, device in enumerate((quiet, closed, lively)):
+            verified(claimed(device, layer=layer))
+        presence.mark_seen(closed.node_id, later(45))
+        presence.mark_left(closed.node_id, later(46))
+        presence.mark_seen(lively.node_id, later(45))
+
+        assert commands.expire_leases(later(50)) == []
+
+        market = snapshots.build_market(FINGERPRINT, None)
+        assert market.replicas[:3, 0].tolist() == [1, 1, 1]
+        assert market.present[:3, 0].tolist() == [0, 0, 1]
+        presence.mark_seen(closed.node_id, later(51))
+        commands.expire_leases(later(52))
+        assert snapshots.build_market(FINGERPRINT, None).present[:3, 0].tolist() == [0, 1, 1]
+
     def test_a_device_that_was_never_seen_has_the_lease_of_its_grant(self, settings: Settings) -> None:
         settings.LEASE_SECONDS = 120.0
         presence.recording_since(MORNING)
