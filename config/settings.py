@@ -89,6 +89,18 @@ TARGET_REPLICAS = _env.integer(
     "TARGET_REPLICAS", 1, "Replicas per expert before its price falls to the stand-by rate.", minimum=1
 )
 
+HOLD_SECONDS = _env.seconds(
+    "HOLD_SECONDS",
+    86400.0,
+    "The audit window: so long after its credit a reward can be voided; then it is available.",
+)
+PAYOUT_MINIMUM_MICROCREDITS = _env.integer(
+    "PAYOUT_MINIMUM_MICROCREDITS", 1_000_000, "An account with less available is not put on a payout.", minimum=1
+)
+PAYOUT_RESERVE_PERCENT = _env.integer(
+    "PAYOUT_RESERVE_PERCENT", 5, "Share of what is available that a payout leaves behind for reversals."
+)
+LEDGER_CHECK_SECONDS = _env.seconds("LEDGER_CHECK_SECONDS", 3600.0, "Time between two checks of the books.")
 REGISTRATIONS_PER_MINUTE = _env.integer(
     "REGISTRATIONS_PER_MINUTE",
     30,

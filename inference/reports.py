@@ -119,9 +119,9 @@ def record_finding(finding: Finding) -> None:
     )
     try:
         with market_connection():
-            commands.suspend_node(finding.who.node_id, reason=reason, by="audit")
+            commands.quarantine_node(finding.who.node_id, reason=reason, by="audit")
     except MarketError as error:
-        logger.error("node %s failed an audit and cannot be suspended: %s", finding.who.node_id, error)
+        logger.error("node %s failed an audit and was not quarantined: %s", finding.who.node_id, error)
 
 
 def credit_window(window: CreditWindow) -> None:
@@ -130,10 +130,9 @@ def credit_window(window: CreditWindow) -> None:
     ended = datetime.fromtimestamp(max(window.ended, window.started + SHORTEST_WINDOW_SECONDS), UTC)
     refused: list[str] = []
     for node_id, rows in window.by_node().items():
-        rows_by_layer = [(layer, count) for _, layer, count in rows]
         try:
             with market_connection():
-                commands.credit_work(window.key(node_id), window.build, node_id, started, ended, rows_by_layer)
+                commands.credit_work(window.key(node_id), window.build, node_id, started, ended, rows)
         except MarketError as error:
             refused.append(f"{node_id}: {error.code}: {error}")
     if refused:

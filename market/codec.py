@@ -1,7 +1,7 @@
 """Events to JSON bodies and back, through every older version that was ever written. Pure.
 
 A stored body has exactly the fields of its version. When an event changes, raise its VERSION, add a function from the
-old body to the new one to UPCASTERS, and keep a sample of the old body in tests/market/samples/.
+old body to the new one to `market.upcasters`, and keep a sample of the old body in tests/market/samples/.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,20 +12,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from market.errors import UnknownEvent
 from market.events import EVENT_TYPES, Event
+from market.upcasters import UPCASTERS, Body
 
-Body = dict[str, Any]
 Convert = Callable[[Any], Any]
 
 EVENT_BY_NAME: Mapping[str, type[Event]] = {event_type.NAME: event_type for event_type in EVENT_TYPES}
-
-
-def upcast_policy_changed_1_to_2(body: Body) -> Body:
-    """Version 1 knew neither targets by demand nor a stand-by reward: both were off."""
-    return {**body, "target_bytes_percent": 0, "standby_percent": 0}
-
-
-# (name, old version) -> function from a body of that version to a body of the next one.
-UPCASTERS: dict[tuple[str, int], Callable[[Body], Body]] = {("policy-changed", 1): upcast_policy_changed_1_to_2}
 
 
 def _same(value: Any) -> Any:

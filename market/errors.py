@@ -158,6 +158,60 @@ class DigestMismatch(MarketError):
     status = 409
 
 
+class NotAvailable(MarketError):
+    """An account has less than what would be taken from it."""
+
+    code = "not_available"
+    status = 409
+
+
+class NothingToPay(MarketError):
+    """No account has enough available, a payee and no suspension."""
+
+    code = "nothing_to_pay"
+    status = 409
+
+
+class SamePerson(MarketError):
+    """A payout is approved by somebody else than who drafted it."""
+
+    code = "same_person"
+    status = 403
+
+
+class UnknownPayout(MarketError):
+    code = "unknown_payout"
+    status = 404
+
+
+class WrongState(MarketError):
+    """A payout or one of its items is past, or not yet at, the point where this can be done."""
+
+    code = "wrong_state"
+    status = 409
+
+
+class ProviderFailed(MarketError):
+    """The payment provider did not take the batch; asking again is safe."""
+
+    code = "provider_failed"
+    status = 503
+
+
+class IncidentInForce(MarketError):
+    """During a declared incident nobody is punished."""
+
+    code = "incident_in_force"
+    status = 409
+
+
+class Leaving(MarketError):
+    """The device has announced that it leaves, so it gets nothing new."""
+
+    code = "leaving"
+    status = 409
+
+
 class Unbalanced(MarketError):
     """Postings that do not sum to zero: a defect of ours, never of a caller."""
 

@@ -8,10 +8,91 @@ No event holds personal data: a device's name lives in a table of its own, and c
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from market.builds import BuildDescription
-from market.ledger import Posting
+from market.ledger import HeldPart, Posting
+from market.ledger_events import (
+    BalanceAdjusted,
+    EarningsFact,
+    EarningsForfeited,
+    EarningsReleased,
+    EarningsRestored,
+    PayoutApproved,
+    PayoutCancelled,
+    PayoutDrafted,
+    PayoutFact,
+    PayoutItem,
+    PayoutItemFailed,
+    PayoutItemReturned,
+    PayoutItemSettled,
+    PayoutSending,
+    PayoutSent,
+)
+from market.node_events import (
+    NodeAudited,
+    NodeErased,
+    NodeFact,
+    NodeLeaving,
+    NodeLinked,
+    NodeQuarantined,
+    NodeRegistered,
+    NodeReinstated,
+    NodeStayed,
+    NodeSuspended,
+    NodeTokenRevoked,
+    NodeTokenRotated,
+)
+
+__all__ = [
+    "EVENT_TYPES",
+    "BalanceAdjusted",
+    "BuildPublished",
+    "ClaimExpired",
+    "ClaimFact",
+    "ClaimGranted",
+    "ClaimReleased",
+    "DemandObserved",
+    "EarningsFact",
+    "EarningsForfeited",
+    "EarningsReleased",
+    "EarningsRestored",
+    "Event",
+    "HeldPart",
+    "IncidentDeclared",
+    "NodeAudited",
+    "NodeErased",
+    "NodeFact",
+    "NodeLeaving",
+    "NodeLinked",
+    "NodeQuarantined",
+    "NodeRegistered",
+    "NodeReinstated",
+    "NodeStayed",
+    "NodeSuspended",
+    "NodeTokenRevoked",
+    "NodeTokenRotated",
+    "PayoutApproved",
+    "PayoutCancelled",
+    "PayoutDrafted",
+    "PayoutFact",
+    "PayoutItem",
+    "PayoutItemFailed",
+    "PayoutItemReturned",
+    "PayoutItemSettled",
+    "PayoutSending",
+    "PayoutSent",
+    "PolicyChanged",
+    "Posting",
+    "Recorded",
+    "ReplicaLost",
+    "ReplicaVerified",
+    "SliceDelivered",
+    "WorkCredited",
+    "WorkLine",
+    "layer_stream",
+    "stream_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,53 +102,6 @@ class BuildPublished:
     NAME: ClassVar = "build-published"
     VERSION: ClassVar = 1
     build: BuildDescription
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRegistered:
-    """A device enrolled and was given a token, of which only the SHA-256 is kept. Said by: the device."""
-
-    NAME: ClassVar = "node-registered"
-    VERSION: ClassVar = 1
-    node_id: str
-    kernel_class: str
-    budget_bytes: int | None
-    token_sha256: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTokenRotated:
-    """The device's old token stopped working and a new one took its place. Said by: the owner."""
-
-    NAME: ClassVar = "node-token-rotated"
-    VERSION: ClassVar = 1
-    node_id: str
-    token_sha256: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSuspended:
-    """The device may not claim any more; the owner can read the reason. Said by: an operator or the audit."""
-
-    NAME: ClassVar = "node-suspended"
-    VERSION: ClassVar = 1
-    node_id: str
-    reason: str
-    by: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReinstated:
-    """A suspension ended. Said by: an operator."""
-
-    NAME: ClassVar = "node-reinstated"
-    VERSION: ClassVar = 1
-    node_id: str
-    by: str
     at: datetime
 
 
@@ -186,7 +220,8 @@ class DemandObserved:
 class WorkLine:
     """Rows of one layer that were used, and what one claim earned with them. Part of WorkCredited.
 
-    claim_id is None, and the amount 0, when no claim of the node covered the layer during the window.
+    claim_id is None, and the amount 0, when the claim that was named is none of the node's in that layer, or was not
+    open during the window.
     """
 
     layer: int
@@ -199,18 +234,38 @@ class WorkLine:
 class WorkCredited:
     """Answers of one node that a backbone used during one window, and their price. Said by: a backbone.
 
-    key: (build, backbone boot, window, node) as one text; the same key is never paid twice.
+    key: (build, backbone boot, window, node) as one text; the same key is never paid twice. counted_by_claim: the
+    backbone said which claim computed which rows; in version 1 the rows of a layer were split by the claims' lengths.
+    The hold of the reward starts at `at`.
     """
 
     NAME: ClassVar = "work-credited"
-    VERSION: ClassVar = 1
+    VERSION: ClassVar = 2
     key: str
     build: str
     node_id: str
     window_start: datetime
     window_end: datetime
     work: tuple[WorkLine, ...]
+    counted_by_claim: bool
     postings: tuple[Posting, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentDeclared:
+    """From starts_at to ends_at something was our fault: silence and wrong answers of that time are not held against
+    anybody. Said by: the operator `by`, with the reason.
+    """
+
+    NAME: ClassVar = "incident-declared"
+    VERSION: ClassVar = 1
+    incident_id: int
+    starts_at: datetime
+    ends_at: datetime
+    by: str
+    reason: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,39 +285,19 @@ class PolicyChanged:
     at: datetime
 
 
+ClaimFact = ClaimGranted | ClaimReleased | ClaimExpired | SliceDelivered | ReplicaVerified | ReplicaLost
 Event = (
     BuildPublished
-    | NodeRegistered
-    | NodeTokenRotated
-    | NodeSuspended
-    | NodeReinstated
-    | ClaimGranted
-    | ClaimReleased
-    | ClaimExpired
-    | SliceDelivered
-    | ReplicaVerified
-    | ReplicaLost
+    | NodeFact
+    | ClaimFact
     | DemandObserved
     | WorkCredited
+    | EarningsFact
+    | PayoutFact
+    | IncidentDeclared
     | PolicyChanged
 )
-EVENT_TYPES: tuple[type[Event], ...] = (
-    BuildPublished,
-    NodeRegistered,
-    NodeTokenRotated,
-    NodeSuspended,
-    NodeReinstated,
-    ClaimGranted,
-    ClaimReleased,
-    ClaimExpired,
-    SliceDelivered,
-    ReplicaVerified,
-    ReplicaLost,
-    DemandObserved,
-    WorkCredited,
-    PolicyChanged,
-)
-ClaimFact = ClaimGranted | ClaimReleased | ClaimExpired | SliceDelivered | ReplicaVerified | ReplicaLost
+EVENT_TYPES: tuple[type[Event], ...] = get_args(Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +323,6 @@ def stream_of(event: Event) -> str:
     match event:
         case BuildPublished():
             return f"build/{event.build.fingerprint}"
-        case NodeRegistered() | NodeTokenRotated() | NodeSuspended() | NodeReinstated():
-            return f"node/{event.node_id}"
         case ClaimGranted() | ClaimReleased() | ClaimExpired() | SliceDelivered() | ReplicaVerified() | ReplicaLost():
             return layer_stream(event.build, event.layer)
         case DemandObserved():
@@ -298,3 +331,20 @@ def stream_of(event: Event) -> str:
             return f"credit/{event.node_id}"
         case PolicyChanged():
             return "policy"
+        case IncidentDeclared():
+            return "incidents"
+        case EarningsReleased() | EarningsForfeited() | EarningsRestored() | BalanceAdjusted():
+            return f"ledger/{event.node_id}"
+        case (
+            PayoutDrafted()
+            | PayoutApproved()
+            | PayoutCancelled()
+            | PayoutSending()
+            | PayoutSent()
+            | PayoutItemSettled()
+            | PayoutItemFailed()
+            | PayoutItemReturned()
+        ):
+            return f"payout/{event.batch_id}"
+        case _:
+            return f"node/{event.node_id}"

@@ -6,7 +6,6 @@ tables, one event at a time; `manage.py replay --check` compares the two, row by
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
@@ -17,37 +16,9 @@ from market import rows as r
 from market.demand import unpack_counts, updated_mean
 from market.errors import BrokenHistory
 from market.hours import first_hour_allowance, hour_of
-from market.ledger import check_balanced, is_node_account
-
-
-@dataclass
-class State:
-    """Everything the read models hold, keyed as their rows are."""
-
-    position: int = 0
-    versions: dict[str, int] = field(default_factory=dict)
-    builds: dict[str, r.BuildRow] = field(default_factory=dict)
-    layers: dict[tuple[str, int], r.LayerRow] = field(default_factory=dict)
-    nodes: dict[str, r.NodeRow] = field(default_factory=dict)
-    claims: dict[int, r.ClaimRow] = field(default_factory=dict)
-    demand: dict[str, r.DemandRow] = field(default_factory=dict)
-    credited: dict[tuple[str, str, int], r.CreditedRowsRow] = field(default_factory=dict)
-    postings: list[r.PostingRow] = field(default_factory=list)
-    balances: dict[str, r.BalanceRow] = field(default_factory=dict)
-    policy: r.PolicyRow | None = None
-
-    def claim(self, claim_id: int) -> r.ClaimRow:
-        """The claim, which must be pending or live; raises BrokenHistory."""
-        claim = self.claims.get(claim_id)
-        if claim is None or claim.state not in r.OPEN_STATES:
-            raise BrokenHistory(f"position {self.position}: claim {claim_id} is unknown or has ended")
-        return claim
-
-    def node(self, node_id: str) -> r.NodeRow:
-        node = self.nodes.get(node_id)
-        if node is None:
-            raise BrokenHistory(f"position {self.position}: node {node_id} never registered")
-        return node
+from market.ledger import held_until
+from market.ledger_fold import apply_earnings, apply_payout, hold, post
+from market.state import State as State
 
 
 def fold(history: Iterable[e.Recorded], state: State | None = None) -> State:
@@ -75,14 +46,6 @@ def _dispatch(state: State, recorded: e.Recorded) -> None:
     match event:
         case e.BuildPublished():
             apply_build_published(state, event)
-        case e.NodeRegistered():
-            apply_node_registered(state, event)
-        case e.NodeTokenRotated():
-            state.node(event.node_id).token_sha256 = event.token_sha256
-        case e.NodeSuspended():
-            state.node(event.node_id).suspended_reason = event.reason
-        case e.NodeReinstated():
-            state.node(event.node_id).suspended_reason = ""
         case e.ClaimGranted():
             apply_claim_granted(state, event, recorded.version)
         case e.ClaimReleased():
@@ -98,9 +61,55 @@ def _dispatch(state: State, recorded: e.Recorded) -> None:
         case e.DemandObserved():
             apply_demand_observed(state, event)
         case e.WorkCredited():
-            apply_work_credited(state, event, recorded.position)
+            apply_work_credited(state, event)
         case e.PolicyChanged():
             apply_policy_changed(state, event)
+        case e.IncidentDeclared():
+            apply_incident_declared(state, event)
+        case e.EarningsReleased() | e.EarningsForfeited() | e.EarningsRestored() | e.BalanceAdjusted():
+            apply_earnings(state, event)
+        case (
+            e.PayoutDrafted()
+            | e.PayoutApproved()
+            | e.PayoutCancelled()
+            | e.PayoutSending()
+            | e.PayoutSent()
+            | e.PayoutItemSettled()
+            | e.PayoutItemFailed()
+            | e.PayoutItemReturned()
+        ):
+            apply_payout(state, event)
+        case _:
+            apply_node(state, event)
+
+
+def apply_node(state: State, event: e.NodeFact) -> None:
+    """One fact about a device; only the first one may name a device that nobody knows."""
+    if isinstance(event, e.NodeRegistered):
+        apply_node_registered(state, event)
+        return
+    node = state.node(event.node_id)
+    match event:
+        case e.NodeTokenRotated():
+            node.token_sha256 = event.token_sha256
+        case e.NodeTokenRevoked():
+            node.token_sha256 = r.no_token(event.node_id)
+        case e.NodeSuspended():
+            node.suspended_reason = event.reason
+        case e.NodeQuarantined():
+            node.suspended_reason, node.quarantined, node.trust = event.reason, True, 0
+        case e.NodeReinstated():
+            node.suspended_reason, node.quarantined = "", False
+        case e.NodeAudited():
+            node.trust = event.passes + (0 if event.failures else node.trust)
+        case e.NodeLinked():
+            node.owner_id = event.owner_id
+        case e.NodeLeaving():
+            node.leaves_at = event.leaves_at
+        case e.NodeStayed():
+            node.leaves_at = None
+        case e.NodeErased():
+            node.token_sha256, node.owner_id, node.erased_at = r.no_token(event.node_id), "", event.at
         case _ as never:
             assert_never(never)
 
@@ -140,6 +149,11 @@ def apply_node_registered(state: State, event: e.NodeRegistered) -> None:
         budget_bytes=event.budget_bytes,
         token_sha256=event.token_sha256,
         suspended_reason="",
+        quarantined=False,
+        trust=0,
+        owner_id="",
+        leaves_at=None,
+        erased_at=None,
         registered_at=event.at,
     )
 
@@ -210,14 +224,12 @@ def apply_demand_observed(state: State, event: e.DemandObserved) -> None:
     state.demand[event.build] = r.DemandRow(event.build, updated_mean(mean, counts, seconds), event.window_end)
 
 
-def apply_work_credited(state: State, event: e.WorkCredited, position: int) -> None:
+def apply_work_credited(state: State, event: e.WorkCredited) -> None:
     state.node(event.node_id)
-    check_balanced(event.postings)
-    for line, posting in enumerate(event.postings):
-        state.postings.append(r.PostingRow(position, line, posting.account, posting.amount_microcredits))
-        if is_node_account(posting.account):
-            balance = state.balances.setdefault(posting.account, r.BalanceRow(posting.account, 0))
-            balance.balance_microcredits += posting.amount_microcredits
+    post(state, event.postings)
+    amount = sum(work.amount_microcredits for work in event.work)
+    if amount:
+        hold(state, event.node_id, held_until(event.at), held_microcredits=amount)
     for work in event.work:
         key = (event.build, event.node_id, work.layer)
         total = state.credited.setdefault(key, r.CreditedRowsRow(*key, rows=0, amount_microcredits=0))
@@ -234,6 +246,19 @@ def _earn(state: State, claim_id: int, amount_microcredits: int, hour: datetime)
     claim.earned_microcredits += amount_microcredits
     claim.hour_microcredits = amount_microcredits + (claim.hour_microcredits if claim.hour == hour else 0)
     claim.hour = hour
+
+
+def apply_incident_declared(state: State, event: e.IncidentDeclared) -> None:
+    if event.incident_id in state.incidents:
+        raise BrokenHistory(f"incident {event.incident_id} was declared twice")
+    state.incidents[event.incident_id] = r.IncidentRow(
+        incident_id=event.incident_id,
+        starts_at=event.starts_at,
+        ends_at=event.ends_at,
+        by=event.by,
+        reason=event.reason,
+        declared_at=event.at,
+    )
 
 
 def apply_policy_changed(state: State, event: e.PolicyChanged) -> None:

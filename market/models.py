@@ -11,6 +11,13 @@ from django.db import models
 
 from market.errors import MarketError
 
+# Django finds the models of an app through this module.
+from market.ledger_models import Forfeit as Forfeit
+from market.ledger_models import Hold as Hold
+from market.ledger_models import Incident as Incident
+from market.ledger_models import PayoutBatch as PayoutBatch
+from market.ledger_models import PayoutItem as PayoutItem
+
 
 class AppendOnly(MarketError):
     """An attempt to change history; repair by appending a compensating event."""
@@ -73,6 +80,17 @@ class NodeProfile(models.Model):
         return self.name
 
 
+class OwnerProfile(models.Model):
+    """Who an account belongs to, and where its money is sent. Not a read model, and may be erased, as NodeProfile."""
+
+    owner_id = models.CharField(primary_key=True, max_length=40)
+    name = models.CharField(max_length=60, blank=True)
+    payee = models.CharField(max_length=200, blank=True)
+
+    def __str__(self) -> str:
+        return self.name or self.owner_id
+
+
 class Build(models.Model):
     """A published model build. `natural_key` names the fields that identify a row for `replay --check`."""
 
@@ -123,7 +141,15 @@ class Node(models.Model):
     budget_bytes = models.BigIntegerField(null=True)
     token_sha256 = models.CharField(max_length=64, unique=True)
     suspended_reason = models.CharField(max_length=200, blank=True)
+    quarantined = models.BooleanField(default=False)
+    trust = models.IntegerField(default=0)
+    owner_id = models.CharField(max_length=40, blank=True, db_index=True)
+    leaves_at = models.DateTimeField(null=True)
+    erased_at = models.DateTimeField(null=True)
     registered_at = models.DateTimeField()
+
+    class Meta:
+        permissions: ClassVar = [("operate_nodes", "Can suspend, reinstate, quarantine and erase nodes")]
 
     def __str__(self) -> str:
         return self.node_id
@@ -224,6 +250,13 @@ class Balance(models.Model):
     natural_key: ClassVar = ("account",)
     account = models.CharField(primary_key=True, max_length=80)
     balance_microcredits = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=models.Q(balance_microcredits__gte=0), name="market_balance_never_negative"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.account} {self.balance_microcredits}"

@@ -1,10 +1,10 @@
 """Each event into the read models, in the transaction that appends it. The fold says the same without a database."""
 
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
-from django.db.models import F
+from django.db.models import F, Value
 from numpy.typing import NDArray
 
 from market import events as e
@@ -13,18 +13,10 @@ from market.demand import unpack_counts, updated_mean
 from market.errors import BrokenHistory
 from market.fold import granted_claim
 from market.hours import hour_of
-from market.ledger import check_balanced, is_node_account
-from market.models import (
-    Balance,
-    Build,
-    Claim,
-    CreditedRows,
-    CurrentPolicy,
-    Demand,
-    Layer,
-    Node,
-    Posting,
-)
+from market.ledger import held_until
+from market.ledger_models import Incident
+from market.ledger_projections import hold, post, project_earnings, project_payout
+from market.models import Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node
 
 
 def replicas_to_bytes(replicas: NDArray[np.uint16]) -> bytes:
@@ -50,14 +42,6 @@ def project(recorded: e.Recorded) -> None:
     match event:
         case e.BuildPublished():
             project_build_published(event)
-        case e.NodeRegistered():
-            project_node_registered(event)
-        case e.NodeTokenRotated():
-            _update_node(event.node_id, token_sha256=event.token_sha256)
-        case e.NodeSuspended():
-            _update_node(event.node_id, suspended_reason=event.reason)
-        case e.NodeReinstated():
-            _update_node(event.node_id, suspended_reason="")
         case e.ClaimGranted():
             project_claim_granted(event)
         case e.ClaimReleased():
@@ -76,6 +60,50 @@ def project(recorded: e.Recorded) -> None:
             project_work_credited(event, recorded.position)
         case e.PolicyChanged():
             project_policy_changed(event)
+        case e.IncidentDeclared():
+            project_incident_declared(event)
+        case e.EarningsReleased() | e.EarningsForfeited() | e.EarningsRestored() | e.BalanceAdjusted():
+            project_earnings(event, recorded.position)
+        case (
+            e.PayoutDrafted()
+            | e.PayoutApproved()
+            | e.PayoutCancelled()
+            | e.PayoutSending()
+            | e.PayoutSent()
+            | e.PayoutItemSettled()
+            | e.PayoutItemFailed()
+            | e.PayoutItemReturned()
+        ):
+            project_payout(event, recorded.position)
+        case _:
+            project_node(event)
+
+
+def project_node(event: e.NodeFact) -> None:
+    match event:
+        case e.NodeRegistered():
+            project_node_registered(event)
+        case e.NodeTokenRotated():
+            _update_node(event.node_id, token_sha256=event.token_sha256)
+        case e.NodeTokenRevoked():
+            _update_node(event.node_id, token_sha256=r.no_token(event.node_id))
+        case e.NodeSuspended():
+            _update_node(event.node_id, suspended_reason=event.reason)
+        case e.NodeQuarantined():
+            _update_node(event.node_id, suspended_reason=event.reason, quarantined=True, trust=0)
+        case e.NodeReinstated():
+            _update_node(event.node_id, suspended_reason="", quarantined=False)
+        case e.NodeAudited():
+            trust = Value(event.passes) if event.failures else F("trust") + event.passes
+            _update_node(event.node_id, trust=trust)
+        case e.NodeLinked():
+            _update_node(event.node_id, owner_id=event.owner_id)
+        case e.NodeLeaving():
+            _update_node(event.node_id, leaves_at=event.leaves_at)
+        case e.NodeStayed():
+            _update_node(event.node_id, leaves_at=None)
+        case e.NodeErased():
+            _update_node(event.node_id, token_sha256=r.no_token(event.node_id), owner_id="", erased_at=event.at)
         case _ as never:
             assert_never(never)
 
@@ -116,7 +144,7 @@ def project_node_registered(event: e.NodeRegistered) -> None:
     )
 
 
-def _update_node(node_id: str, **changes: str) -> None:
+def _update_node(node_id: str, **changes: Any) -> None:
     if not Node.objects.filter(node_id=node_id).update(**changes):
         raise BrokenHistory(f"node {node_id} never registered")
 
@@ -161,31 +189,14 @@ def project_demand_observed(event: e.DemandObserved) -> None:
 
 
 def project_work_credited(event: e.WorkCredited, position: int) -> None:
-    check_balanced(event.postings)
-    Posting.objects.bulk_create(
-        Posting(
-            event_position=position,
-            line=line,
-            account=posting.account,
-            amount_microcredits=posting.amount_microcredits,
-        )
-        for line, posting in enumerate(event.postings)
-    )
-    for posting in event.postings:
-        if is_node_account(posting.account):
-            _add_to_balance(posting.account, posting.amount_microcredits)
+    post(position, event.postings)
+    amount = sum(work.amount_microcredits for work in event.work)
+    if amount:
+        hold(event.node_id, held_until(event.at), held=amount)
     for work in event.work:
         _add_credited_rows(event, work)
         if work.claim_id is not None:
             _earn(work.claim_id, work.amount_microcredits, hour_of(event.window_end))
-
-
-def _add_to_balance(account: str, amount_microcredits: int) -> None:
-    changed = Balance.objects.filter(account=account).update(
-        balance_microcredits=F("balance_microcredits") + amount_microcredits
-    )
-    if not changed:
-        Balance.objects.create(account=account, balance_microcredits=amount_microcredits)
 
 
 def _add_credited_rows(event: e.WorkCredited, work: e.WorkLine) -> None:
@@ -208,6 +219,17 @@ def _earn(claim_id: int, amount_microcredits: int, hour: datetime) -> None:
     claim.hour_microcredits = amount_microcredits + (claim.hour_microcredits if claim.hour == hour else 0)
     claim.hour = hour
     claim.save(update_fields=["earned_microcredits", "hour_microcredits", "hour"])
+
+
+def project_incident_declared(event: e.IncidentDeclared) -> None:
+    Incident.objects.create(
+        incident_id=event.incident_id,
+        starts_at=event.starts_at,
+        ends_at=event.ends_at,
+        by=event.by,
+        reason=event.reason,
+        declared_at=event.at,
+    )
 
 
 def project_policy_changed(event: e.PolicyChanged) -> None:

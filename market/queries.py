@@ -1,7 +1,7 @@
 """Everything that others may ask the market: plain values, never model instances. Cheap enough to call per request."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -18,7 +18,8 @@ from market.builds import BuildDescription
 from market.coverage import CoverageSummary, Replicas, count_replicas, summary
 from market.errors import UnknownBuild
 from market.hours import allowance, start_of_hour
-from market.ledger import TREASURY, node_account
+from market.incidents import Span, extended, incident_spans
+from market.ledger import TREASURY, node_account, node_accounts
 from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node, NodeProfile, Posting
 from market.policy import Policy
 
@@ -33,6 +34,11 @@ class NodeView:
     suspended_reason: str = ""
     kernel_class: str = ""
     budget_bytes: int | None = None
+    quarantined: bool = False
+    trust: int = 0
+    owner_id: str = ""
+    leaves_at: datetime | None = None
+    erased: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,11 @@ def _node_view(row: Node) -> NodeView:
         suspended_reason=row.suspended_reason,
         kernel_class=row.kernel_class,
         budget_bytes=row.budget_bytes,
+        quarantined=row.quarantined,
+        trust=row.trust,
+        owner_id=row.owner_id,
+        leaves_at=row.leaves_at,
+        erased=row.erased_at is not None,
     )
 
 
@@ -135,10 +146,15 @@ def has_claimed(node_id: str, build: str, layer: int, first: int, last: int) -> 
     ).exists()
 
 
-def lease_ends(granted_at: datetime, last_seen: datetime | None, recording_since: datetime) -> datetime:
-    """The end of a lease: LEASE_SECONDS after the node was last seen, or after its silence can first be noticed."""
+def lease_ends(
+    granted_at: datetime, last_seen: datetime | None, recording_since: datetime, spans: Sequence[Span] = ()
+) -> datetime:
+    """The end of a lease: LEASE_SECONDS after the node was last seen, or after its silence can first be noticed.
+
+    spans: incidents, whose time does not count.
+    """
     since = max(granted_at, last_seen) if last_seen else max(granted_at, recording_since)
-    return since + timedelta(seconds=settings.LEASE_SECONDS)
+    return extended(since, timedelta(seconds=settings.LEASE_SECONDS), spans)
 
 
 def _views(claims: Iterable[Claim]) -> list[ClaimView]:
@@ -146,7 +162,8 @@ def _views(claims: Iterable[Claim]) -> list[ClaimView]:
     now = timezone.now()
     seen = presence.last_seen({row.node_id for row in rows})
     since = presence.recording_since(now)
-    return [_claim_view(row, lease_ends(row.granted_at, seen.get(row.node_id), since), now) for row in rows]
+    spans = incident_spans(now - timedelta(seconds=settings.LEASE_SECONDS)) if rows else []
+    return [_claim_view(row, lease_ends(row.granted_at, seen.get(row.node_id), since, spans), now) for row in rows]
 
 
 def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
@@ -270,7 +287,7 @@ def credited_rows(build: str) -> list[CreditedView]:
 def balances(node_id: str) -> dict[str, int]:
     """Microcredits of a node by kind of account, for example {"pending": 12}."""
     prefix = node_account(node_id, "")
-    rows = Balance.objects.filter(account__startswith=prefix)
+    rows = Balance.objects.filter(account__in=node_accounts(node_id))
     return {row.account.removeprefix(prefix): row.balance_microcredits for row in rows}
 
 

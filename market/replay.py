@@ -9,7 +9,8 @@ from django.db import models as django_models
 from market import projections, rows, store
 from market.events import Recorded
 from market.fold import State, fold
-from market.ledger import TREASURY
+from market.ledger import SYSTEM_ACCOUNTS, TREASURY
+from market.ledger_models import Forfeit, Hold, Incident, PayoutBatch, PayoutItem
 from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node, Posting
 
 BATCH = 500
@@ -71,6 +72,11 @@ READ_MODELS = (
     ReadModel(CreditedRows, rows.CreditedRowsRow, lambda state: list(state.credited.values()), {}),
     ReadModel(Posting, rows.PostingRow, lambda state: state.postings, {}),
     ReadModel(Balance, rows.BalanceRow, lambda state: list(state.balances.values()), {}),
+    ReadModel(Hold, rows.HoldRow, lambda state: list(state.holds.values()), {}),
+    ReadModel(Forfeit, rows.ForfeitRow, lambda state: list(state.forfeits.values()), {}),
+    ReadModel(PayoutBatch, rows.PayoutBatchRow, lambda state: list(state.batches.values()), {}),
+    ReadModel(PayoutItem, rows.PayoutItemRow, lambda state: list(state.items.values()), {}),
+    ReadModel(Incident, rows.IncidentRow, lambda state: list(state.incidents.values()), {}),
     ReadModel(CurrentPolicy, rows.PolicyRow, lambda state: [state.policy] if state.policy else [], {}),
 )
 
@@ -146,10 +152,14 @@ def _broken_sums(state: State) -> Iterator[str]:
     total = sum(posting.amount_microcredits for posting in state.postings)
     if total != 0:
         yield f"all postings sum to {total} microcredits instead of zero"
-    treasury = sum(posting.amount_microcredits for posting in state.postings if posting.account == TREASURY)
+    system = dict.fromkeys(SYSTEM_ACCOUNTS, 0)
+    for posting in state.postings:
+        if posting.account in system:
+            system[posting.account] += posting.amount_microcredits
+    treasury = system[TREASURY]
     nodes = sum(balance.balance_microcredits for balance in state.balances.values())
-    if treasury + nodes != 0:
-        yield f"the treasury paid {-treasury} microcredits, the nodes received {nodes}"
+    if sum(system.values()) + nodes != 0:
+        yield f"the accounts of the market hold {sum(system.values())} microcredits, the nodes {nodes}"
     credited = sum(total.amount_microcredits for total in state.credited.values())
     earned = sum(claim.earned_microcredits for claim in state.claims.values())
     if not credited == earned == -treasury:

@@ -17,6 +17,20 @@ EXPIRED = "expired"
 ClaimState = Literal["pending", "live", "released", "expired"]
 OPEN_STATES = (PENDING, LIVE)
 
+# A payout batch: drafted -> approved -> sending -> sent -> closed, or cancelled from one of the first two.
+DRAFTED = "drafted"
+APPROVED = "approved"
+SENDING = "sending"
+SENT = "sent"
+CLOSED = "closed"
+CANCELLED = "cancelled"
+CANCELLABLE_STATES = (DRAFTED, APPROVED)
+# A payout item: reserved -> settled or failed, settled -> returned; cancelled with its batch.
+RESERVED = "reserved"
+SETTLED = "settled"
+FAILED = "failed"
+RETURNED = "returned"
+
 
 @dataclass(slots=True)
 class BuildRow:
@@ -53,7 +67,17 @@ class NodeRow:
     budget_bytes: int | None
     token_sha256: str
     suspended_reason: str
+    quarantined: bool
+    trust: int
+    owner_id: str
+    leaves_at: datetime | None
+    erased_at: datetime | None
     registered_at: datetime
+
+
+def no_token(node_id: str) -> str:
+    """What stands where the digest of a revoked token stood: unique, as the column demands, and no digest."""
+    return f"none:{node_id}"
 
 
 @dataclass(slots=True)
@@ -114,6 +138,75 @@ class BalanceRow:
 
     account: str
     balance_microcredits: int
+
+
+@dataclass(slots=True)
+class HoldRow:
+    """Rewards of one node that were credited in the ten minutes before earned_until: where they are now."""
+
+    node_id: str
+    earned_until: datetime
+    held_microcredits: int
+    released_microcredits: int
+    forfeited_microcredits: int
+
+
+@dataclass(slots=True)
+class ForfeitRow:
+    """One earnings-forfeited, by its position; it can be taken back once."""
+
+    position: int
+    node_id: str
+    amount_microcredits: int
+    by: str
+    reason: str
+    at: datetime
+    restored_at: datetime | None
+
+
+@dataclass(slots=True)
+class PayoutBatchRow:
+    """open_items: how many items are neither settled nor failed."""
+
+    batch_id: int
+    state: str
+    items: int
+    open_items: int
+    total_microcredits: int
+    minimum_microcredits: int
+    cutoff: datetime
+    reserve_percent: int
+    drafted_by: str
+    reason: str
+    drafted_at: datetime
+    approved_by: str
+    approved_at: datetime | None
+    provider: str
+    reference: str
+    sent_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(slots=True)
+class PayoutItemRow:
+    item_id: str
+    batch_id: int
+    node_id: str
+    amount_microcredits: int
+    state: str
+    reference: str
+    reason: str
+    changed_at: datetime
+
+
+@dataclass(slots=True)
+class IncidentRow:
+    incident_id: int
+    starts_at: datetime
+    ends_at: datetime
+    by: str
+    reason: str
+    declared_at: datetime
 
 
 @dataclass(slots=True)

@@ -4,28 +4,74 @@ Commands raise `market.errors` only. `now` is for tests and timers; left out, it
 """
 
 from market.claim_rules import RangeWish
+from market.commands.audits import quarantine_node, record_audits
 from market.commands.builds import change_policy, publish_build
 from market.commands.claims import claim_best, claim_ranges, expire_leases, release_claim
-from market.commands.nodes import register_node, reinstate_node, rotate_token, suspend_node
+from market.commands.earnings import adjust_balance, forfeit_pending, release_earnings, restore_earnings
+from market.commands.incidents import declare_incident
+from market.commands.nodes import (
+    cancel_leave,
+    end_planned_leaves,
+    link_node,
+    plan_leave,
+    register_node,
+    reinstate_node,
+    revoke_token,
+    rotate_token,
+    suspend_node,
+)
+from market.commands.owners import create_owner, erase_node, erase_owner, set_payee
+from market.commands.payouts import (
+    approve_payout,
+    cancel_payout,
+    draft_payout,
+    fail_item,
+    return_item,
+    send_payout,
+    settle_item,
+)
 from market.commands.replicas import lose_replica, record_delivery, verify_replica
 from market.commands.work import CreditResult, credit_work, observe_demand
 
 __all__ = [
     "CreditResult",
     "RangeWish",
+    "adjust_balance",
+    "approve_payout",
+    "cancel_leave",
+    "cancel_payout",
     "change_policy",
     "claim_best",
     "claim_ranges",
+    "create_owner",
     "credit_work",
+    "declare_incident",
+    "draft_payout",
+    "end_planned_leaves",
+    "erase_node",
+    "erase_owner",
     "expire_leases",
+    "fail_item",
+    "forfeit_pending",
+    "link_node",
     "lose_replica",
     "observe_demand",
+    "plan_leave",
     "publish_build",
+    "quarantine_node",
+    "record_audits",
     "record_delivery",
     "register_node",
     "reinstate_node",
     "release_claim",
+    "release_earnings",
+    "restore_earnings",
+    "return_item",
+    "revoke_token",
     "rotate_token",
+    "send_payout",
+    "set_payee",
+    "settle_item",
     "suspend_node",
     "verify_replica",
 ]

@@ -19,6 +19,7 @@ from market.errors import (
     BadRequest,
     ClaimEnded,
     Conflict,
+    Leaving,
     MarketError,
     NoBuilds,
     Suspended,
@@ -113,6 +114,8 @@ def _check_node(node_id: str) -> None:
         raise UnknownNode(f"no node {node_id!r} has registered")
     if node.suspended:
         raise Suspended(f"this device is suspended: {node.suspended_reason}")
+    if node.leaves_at is not None:
+        raise Leaving(f"this device leaves at {node.leaves_at.isoformat()}; say that it stays, then claim")
 
 
 def _only_build() -> str:

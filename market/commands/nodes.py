@@ -1,20 +1,33 @@
-"""Devices: enrolment, tokens, suspension."""
+"""Devices: enrolment, tokens, suspension, owners, planned leave."""
 
 import re
 import secrets
 import unicodedata
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
 from market import queries, store
 from market.commands.ending import end_events
 from market.errors import BadRequest, UnknownNode
-from market.events import NodeRegistered, NodeReinstated, NodeSuspended, NodeTokenRotated
-from market.models import NodeProfile
+from market.events import (
+    Event,
+    NodeLeaving,
+    NodeLinked,
+    NodeRegistered,
+    NodeReinstated,
+    NodeStayed,
+    NodeSuspended,
+    NodeTokenRevoked,
+    NodeTokenRotated,
+)
+from market.models import Claim, Node, NodeProfile, OwnerProfile
+from market.rows import OPEN_STATES
 
 NAME_LIMIT = 60
 REASON_LIMIT = 200
+BY_LIMIT = 80
+LEAVE_LIMIT = timedelta(days=366)
 BUDGET_LIMIT_BYTES = 1 << 50
 _KERNEL_CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:/-]{0,119}")
 
@@ -53,40 +66,111 @@ def _new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def rotate_token(node_id: str, *, now: datetime | None = None) -> str:
-    """A new token; the old one stops working at once. Raises UnknownNode."""
+def rotate_token(node_id: str, *, by: str = "owner", reason: str = "", now: datetime | None = None) -> str:
+    """A new token; the old one stops working at once. Raises UnknownNode, and BadRequest for an erased device."""
     token = _new_token()
     with store.writing() as writer:
-        _known(node_id)
-        writer.append([NodeTokenRotated(node_id, queries.token_sha256(token), now or timezone.now())])
+        if known_node(node_id).erased:
+            raise BadRequest(f"node {node_id} was erased; register the device again")
+        digest = queries.token_sha256(token)
+        writer.append([NodeTokenRotated(node_id, digest, short(by), _short_reason(reason), now or timezone.now())])
     return token
+
+
+def revoke_token(node_id: str, *, by: str, reason: str, now: datetime | None = None) -> None:
+    """The token stops working and none takes its place; claims end. Raises UnknownNode, BadRequest."""
+    moment, why = now or timezone.now(), checked_reason(reason)
+    with store.writing() as writer:
+        known_node(node_id)
+        writer.append([NodeTokenRevoked(node_id, short(by), why, moment), *ended_claims(node_id, "revoked", moment)])
 
 
 def suspend_node(node_id: str, *, reason: str, by: str, now: datetime | None = None) -> None:
     """Ends the node's claims and forbids new ones, until it is reinstated; its owner can read the reason.
 
-    Raises UnknownNode, and BadRequest without a reason.
+    What it has earned stays held. Raises UnknownNode, and BadRequest without a reason.
     """
-    if not reason.strip():
-        raise BadRequest("a suspension needs a reason that the owner can read")
-    moment = now or timezone.now()
+    moment, why = now or timezone.now(), checked_reason(reason)
     with store.writing() as writer:
-        if _known(node_id).suspended:
+        if known_node(node_id).suspended:
             return
-        ending = [end_events(claim, "suspended", moment) for claim in queries.node_claims(node_id)]
-        suspended = NodeSuspended(node_id, reason.strip()[:REASON_LIMIT], by[:80], moment)
-        writer.append([suspended, *(event for events in ending for event in events)])
+        suspended = NodeSuspended(node_id, why, short(by), moment)
+        writer.append([suspended, *ended_claims(node_id, "suspended", moment)])
 
 
-def reinstate_node(node_id: str, *, by: str, now: datetime | None = None) -> None:
-    """Raises UnknownNode."""
+def reinstate_node(node_id: str, *, by: str, reason: str = "", now: datetime | None = None) -> None:
+    """Ends a suspension or quarantine; forfeited rewards stay forfeited. Raises UnknownNode."""
     with store.writing() as writer:
-        if _known(node_id).suspended:
-            writer.append([NodeReinstated(node_id, by[:80], now or timezone.now())])
+        if known_node(node_id).suspended:
+            writer.append([NodeReinstated(node_id, short(by), _short_reason(reason), now or timezone.now())])
 
 
-def _known(node_id: str) -> queries.NodeView:
+def link_node(node_id: str, owner_id: str, *, by: str, reason: str, now: datetime | None = None) -> None:
+    """The device belongs to this account from now on; an empty id: to none. Raises UnknownNode, BadRequest."""
+    if owner_id and not OwnerProfile.objects.filter(owner_id=owner_id).exists():
+        raise BadRequest(f"there is no account {owner_id!r}; make one first")
+    with store.writing() as writer:
+        if known_node(node_id).owner_id != owner_id:
+            why = checked_reason(reason)
+            writer.append([NodeLinked(node_id, owner_id, short(by), why, now or timezone.now())])
+
+
+def plan_leave(node_id: str, leaves_at: datetime, *, reason: str = "", now: datetime | None = None) -> None:
+    """The device claims nothing new, and gives everything back at that time. Raises UnknownNode, BadRequest."""
+    moment = now or timezone.now()
+    if leaves_at.tzinfo is None or not moment <= leaves_at <= moment + LEAVE_LIMIT:
+        raise BadRequest("leaves_at must be a time with a zone, between now and a year from now")
+    with store.writing() as writer:
+        if known_node(node_id).leaves_at != leaves_at:
+            writer.append([NodeLeaving(node_id, leaves_at, _short_reason(reason), moment)])
+
+
+def cancel_leave(node_id: str, *, now: datetime | None = None) -> None:
+    """The device stays, or is back. Raises UnknownNode."""
+    with store.writing() as writer:
+        if known_node(node_id).leaves_at is not None:
+            writer.append([NodeStayed(node_id, now or timezone.now())])
+
+
+def end_planned_leaves(now: datetime) -> list[str]:
+    """Ends the claims of every device whose announced time has come; the ids of those that had any."""
+    due = Node.objects.filter(leaves_at__lte=now).values_list("node_id", flat=True)
+    holding = Claim.objects.filter(node_id__in=due, state__in=OPEN_STATES)
+    left = []
+    for node_id in sorted(set(holding.values_list("node_id", flat=True))):
+        with store.writing() as writer:
+            if ending := ended_claims(node_id, "planned_leave", now):
+                writer.append(ending)
+                left.append(node_id)
+    return left
+
+
+def ended_claims(node_id: str, reason: str, at: datetime) -> list[Event]:
+    """The events that end every open claim of a node."""
+    return [event for claim in queries.node_claims(node_id) for event in end_events(claim, reason, at)]
+
+
+def known_node(node_id: str) -> queries.NodeView:
+    """Raises UnknownNode."""
     node = queries.node(node_id)
     if node is None:
         raise UnknownNode(f"no node {node_id!r} has registered")
     return node
+
+
+def checked_reason(reason: str) -> str:
+    """The reason as it is stored: one line, cut. Raises BadRequest when it is empty."""
+    if not reason.strip():
+        raise BadRequest("give a reason: it is stored, and the owner can read it")
+    return _short_reason(reason)
+
+
+def _short_reason(reason: str) -> str:
+    return " ".join(reason.split())[:REASON_LIMIT]
+
+
+def short(by: str) -> str:
+    """Who it was, as it is stored. Raises BadRequest when it is empty."""
+    if not by.strip():
+        raise BadRequest("say who does this")
+    return by.strip()[:BY_LIMIT]

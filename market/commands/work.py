@@ -1,11 +1,12 @@
 """What a backbone reports: demand that its router saw, and work that it used."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 from django.db.models import Q
+from django.utils import timezone
 from numpy.typing import NDArray
 
 from market import queries, store
@@ -60,22 +61,24 @@ def credit_work(
     node_id: str,
     window_start: datetime,
     window_end: datetime,
-    rows_by_layer: Iterable[tuple[int, int]],
+    rows_by_claim: Iterable[tuple[int, int, int]],
+    *,
+    now: datetime | None = None,
 ) -> CreditResult:
     """Pays a node for rows that a backbone used during a window; the same key is never paid twice.
 
-    A row costs its known FLOPs at the rate of the claim that covered its layer during the window, also when the claim
-    has ended since; a claim earns no more per clock hour than its cap. Rows that no claim covered are booked and paid
-    with zero, so that credited rows always equal used rows. Where a node held several claims in a layer, its rows are
-    split by their lengths. Raises BadRequest, UnknownBuild, UnknownNode, RangeOutside, KeyReused.
+    rows_by_claim: (claim, layer, rows). A row costs its known FLOPs at the rate of the claim that computed it, also
+    when that claim has ended since; a claim earns no more per clock hour than its cap. Rows of a claim that is not the
+    node's, or was not open during the window, and rows of a quarantined node are booked and paid with zero, so that
+    credited rows always equal used rows. Raises BadRequest, UnknownBuild, UnknownNode, RangeOutside, KeyReused.
     """
     if not 0 < len(key) <= KEY_LIMIT:
         raise BadRequest(f"a key has 1 to {KEY_LIMIT} characters")
     _check_window(window_start, window_end)
-    rows = _merged(rows_by_layer)
+    rows = _merged(rows_by_claim)
     with store.writing() as writer:
         appended = store.find(key) or writer.append(
-            [_priced(key, build, node_id, window_start, window_end, rows)], key=key
+            [_priced(key, build, node_id, window_start, window_end, rows, now or timezone.now())], key=key
         )
     event = appended.events[0].event
     if not isinstance(event, WorkCredited) or event.node_id != node_id:
@@ -91,64 +94,52 @@ def _check_window(start: datetime, end: datetime) -> None:
         raise BadRequest("a window must end after it starts, within a day")
 
 
-def _merged(rows_by_layer: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Rows per layer, ascending, without layers that had none."""
-    total: dict[int, int] = {}
-    for layer, rows in rows_by_layer:
+def _merged(rows_by_claim: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
+    """Rows per (layer, claim), ascending, without those that had none."""
+    total: dict[tuple[int, int], int] = {}
+    for claim_id, layer, rows in rows_by_claim:
         if not 0 <= rows <= ROWS_LIMIT:
             raise BadRequest(f"layer {layer}: {rows} is no possible number of rows")
-        total[layer] = total.get(layer, 0) + rows
-    merged = {layer: rows for layer, rows in sorted(total.items()) if rows}
+        total[layer, claim_id] = total.get((layer, claim_id), 0) + rows
+    merged = {place: rows for place, rows in sorted(total.items()) if rows}
     if not merged:
         raise BadRequest("a credit needs at least one row")
     return merged
 
 
 def _priced(
-    key: str, build: str, node_id: str, window_start: datetime, window_end: datetime, rows: Mapping[int, int]
+    key: str,
+    build: str,
+    node_id: str,
+    window_start: datetime,
+    window_end: datetime,
+    rows: Mapping[tuple[int, int], int],
+    now: datetime,
 ) -> WorkCredited:
     description = queries.build(build)
-    if queries.node(node_id) is None:
+    node = queries.node(node_id)
+    if node is None:
         raise UnknownNode(f"no node {node_id!r} has registered")
-    if outside := set(rows) - set(description.layers):
+    if outside := {layer for layer, _ in rows} - set(description.layers):
         raise RangeOutside(f"layers {sorted(outside)} are not on offer in build {build}")
-    covering = _claims_during(build, node_id, window_start, window_end)
+    claims = _claims_during(build, node_id, window_start, window_end)
     hour = hour_of(window_end)
-    work = [
-        line
-        for layer, count in rows.items()
-        for line in _layer_lines(description, layer, count, covering.get(layer, []), hour)
-    ]
+    work = []
+    for (layer, claim_id), count in rows.items():
+        claim = claims.get((layer, claim_id))
+        amount = 0 if claim is None or node.quarantined else _amount(description, claim, count, hour)
+        work.append(WorkLine(layer, count, None if claim is None else claim_id, amount))
     postings = credit_postings(node_id, sum(line.amount_microcredits for line in work))
     check_balanced(postings)
-    return WorkCredited(key, build, node_id, window_start, window_end, tuple(work), postings)
+    return WorkCredited(key, build, node_id, window_start, window_end, tuple(work), True, postings, now)
 
 
-def _claims_during(build: str, node_id: str, start: datetime, end: datetime) -> dict[int, list[Claim]]:
-    """The node's claims that were open at any time in the window, by layer, oldest first."""
+def _claims_during(build: str, node_id: str, start: datetime, end: datetime) -> dict[tuple[int, int], Claim]:
+    """The node's claims that were open at any time in the window, by layer and id."""
     claims = Claim.objects.filter(
         Q(ended_at__isnull=True) | Q(ended_at__gt=start), build=build, node_id=node_id, granted_at__lt=end
     )
-    by_layer: dict[int, list[Claim]] = {}
-    for claim in claims.order_by("claim_id"):
-        by_layer.setdefault(claim.layer, []).append(claim)
-    return by_layer
-
-
-def _layer_lines(
-    build: BuildDescription, layer: int, rows: int, claims: Sequence[Claim], hour: datetime
-) -> list[WorkLine]:
-    if not claims:
-        return [WorkLine(layer, rows, None, 0)]
-    total_length = sum(claim.last - claim.first for claim in claims)
-    shares = [rows * (claim.last - claim.first) // total_length for claim in claims]
-    # Whole rows only: what rounding down left over goes to the oldest claim.
-    shares[0] += rows - sum(shares)
-    return [
-        WorkLine(layer, share, claim.claim_id, _amount(build, claim, share, hour))
-        for claim, share in zip(claims, shares, strict=True)
-        if share
-    ]
+    return {(claim.layer, claim.claim_id): claim for claim in claims}
 
 
 def _amount(build: BuildDescription, claim: Claim, rows: int, hour: datetime) -> int:

@@ -37,7 +37,9 @@ def work_credited(swarm: Swarm, devices: Sequence[Device]) -> Iterator[e.WorkCre
                 window_start=swarm.moment(since),
                 window_end=swarm.moment(),
                 work=tuple(work),
+                counted_by_claim=True,
                 postings=credit_postings(device.node_id, sum(line.amount_microcredits for line in work)),
+                at=swarm.moment(),
             )
 
 

@@ -20,7 +20,7 @@ def operator(client: Client) -> Client:
     commands.publish_build(demo_build())
     bob = registered()
     claimed(bob)
-    commands.credit_work("k", FINGERPRINT, bob.node_id, MORNING, later(60), [(0, 1000)])
+    commands.credit_work("k", FINGERPRINT, bob.node_id, MORNING, later(60), [(1, 0, 1000)])
     return client
 
 

@@ -1,6 +1,7 @@
 """market/codec.py, with one stored sample of every version of every event that was ever written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,13 @@ import pytest
 
 from market import codec
 from market.errors import UnknownEvent
-from market.events import EVENT_TYPES, Event, Recorded, stream_of
+from market.events import EVENT_TYPES, Event, Recorded, WorkCredited, stream_of
 from market.fold import State, fold
+from market.upcasters import UPCASTERS
 
 SAMPLES = Path(__file__).parent / "samples"
-# An order in which the samples tell a possible story; a claim ends in one of two ways.
-STORY = (
+# An order in which the samples tell a possible story; a claim ends in one of two ways, and so does a payout.
+BEGINNING = (
     "build-published",
     "node-registered",
     "node-token-rotated",
@@ -23,11 +25,34 @@ STORY = (
     "replica-verified",
     "demand-observed",
     "work-credited",
+    "earnings-forfeited",
+    "earnings-restored",
+    "earnings-released",
+    "balance-adjusted",
+    "node-linked",
+    "node-audited",
     "replica-lost",
-    "{ending}",
-    "node-suspended",
-    "node-reinstated",
 )
+END = (
+    "node-suspended",
+    "node-quarantined",
+    "node-reinstated",
+    "node-leaving",
+    "node-stayed",
+    "incident-declared",
+    "node-token-revoked",
+    "node-erased",
+)
+PAID = (
+    "payout-drafted",
+    "payout-approved",
+    "payout-sending",
+    "payout-sent",
+    "payout-item-settled",
+    "payout-item-failed",
+    "payout-item-returned",
+)
+CANCELLED = ("payout-drafted", "payout-cancelled")
 
 
 def sample(name: str, version: int) -> dict[str, Any]:
@@ -67,23 +92,43 @@ def test_the_newest_sample_is_what_would_be_stored_today(kind: type[Event]) -> N
     assert codec.decode(kind.NAME, kind.VERSION, codec.encode(event)) == event
 
 
-@pytest.mark.parametrize("ending", ["claim-expired", "claim-released"])
-def test_all_samples_fold(ending: str) -> None:
-    names = [ending if name == "{ending}" else name for name in STORY]
+@pytest.mark.parametrize(
+    ("ending", "payout", "batch_state"),
+    [("claim-expired", PAID, "closed"), ("claim-released", CANCELLED, "cancelled")],
+)
+@pytest.mark.parametrize("oldest", [True, False])
+def test_all_samples_fold(ending: str, payout: tuple[str, ...], batch_state: str, oldest: bool) -> None:
+    names = [*BEGINNING, ending, *payout, *END]
+    newest = {kind.NAME: kind.VERSION for kind in EVENT_TYPES}
+    chosen = [(name, 1 if oldest else newest[name]) for name in names]
 
-    state = fold(recorded([codec.decode(name, 1, sample(name, 1)) for name in names]))
+    state = fold(recorded([codec.decode(name, version, sample(name, version)) for name, version in chosen]))
 
-    assert state.position == len(STORY)
+    assert state.position == len(names)
     assert state.claims[1].state == ending.removeprefix("claim-")
     assert state.claims[1].earned_microcredits == 3932
-    assert {*names, "claim-expired", "claim-released"} == {kind.NAME for kind in EVENT_TYPES}
+    assert state.batches[1].state == batch_state
+    assert sum(posting.amount_microcredits for posting in state.postings) == 0
+    told = {*BEGINNING, *PAID, *CANCELLED, *END, "claim-expired", "claim-released"}
+    assert told == set(newest)
+
+
+def test_a_credit_of_version_1_is_read_as_one_whose_rows_were_split_by_length() -> None:
+    old = codec.decode("work-credited", 1, sample("work-credited", 1))
+    new = codec.decode("work-credited", 2, sample("work-credited", 2))
+
+    assert isinstance(old, WorkCredited)
+    assert isinstance(new, WorkCredited)
+    assert (old.counted_by_claim, new.counted_by_claim) == (False, True)
+    assert old.at == old.window_end
+    assert replace(old, counted_by_claim=True, at=new.at) == new
 
 
 def test_an_old_body_goes_through_every_step_between(monkeypatch: pytest.MonkeyPatch) -> None:
     def upcast_node_suspended_0_to_1(body: dict[str, Any]) -> dict[str, Any]:
         return {**body, "by": "unknown"}
 
-    monkeypatch.setitem(codec.UPCASTERS, ("node-suspended", 0), upcast_node_suspended_0_to_1)
+    monkeypatch.setitem(UPCASTERS, ("node-suspended", 0), upcast_node_suspended_0_to_1)
     old = {name: value for name, value in sample("node-suspended", 1).items() if name != "by"}
 
     event = codec.decode("node-suspended", 0, old)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from market import codec
 from market.events import EVENT_TYPES, stream_of
-from market.ledger import PENDING, TREASURY, node_account
+from market.ledger import SYSTEM_ACCOUNTS, node_accounts
 from tests.market.test_codec import sample
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,7 +24,8 @@ def test_the_table_of_events_is_the_code() -> None:
     for kind in EVENT_TYPES:
         version, stream, names = documented[kind.NAME]
         event = codec.decode(kind.NAME, kind.VERSION, sample(kind.NAME, kind.VERSION))
-        pattern = re.sub("BUILD|NODE", "[0-9a-f]+", stream.strip("`")).replace("LAYER", "[0-9]+")
+        pattern = re.sub("BUILD|NODE", "[0-9a-f]+", stream.strip("`"))
+        pattern = re.sub("LAYER|BATCH", "[0-9]+", pattern)
         assert int(version) == kind.VERSION
         assert names.split(", ") == [field.name for field in fields(kind)]
         assert re.fullmatch(pattern, stream_of(event)), stream
@@ -33,5 +34,5 @@ def test_the_table_of_events_is_the_code() -> None:
 def test_every_account_is_in_the_ledger_document() -> None:
     text = (DOCS / "ledger.md").read_text()
 
-    assert f"`{TREASURY}`" in text
-    assert f"`{node_account('NODE', PENDING)}`" in text
+    for account in (*SYSTEM_ACCOUNTS, *node_accounts("NODE")):
+        assert f"| `{account}` |" in text

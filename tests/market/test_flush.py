@@ -19,7 +19,7 @@ def test_it_empties_everything_and_history_is_guarded_again() -> None:
         commands.publish_build(demo_build(), now=MORNING)
         bob = registered()
         claimed(bob)
-        commands.credit_work("k", FINGERPRINT, bob.node_id, MORNING, later(60), [(0, 1000)])
+        commands.credit_work("k", FINGERPRINT, bob.node_id, MORNING, later(60), [(1, 0, 1000)])
         assert store.last_position() == 4
 
         call_command("flush", interactive=False, verbosity=0)

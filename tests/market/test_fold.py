@@ -45,7 +45,15 @@ def folded(*events: Event) -> State:
 def credit(key: str, amount: int, end_seconds: float, *, rows: int = 10) -> WorkCredited:
     work = (WorkLine(3, rows, 1, amount),)
     return WorkCredited(
-        key, FINGERPRINT, "bob", later(end_seconds - 60), later(end_seconds), work, credit_postings("bob", amount)
+        key,
+        FINGERPRINT,
+        "bob",
+        later(end_seconds - 60),
+        later(end_seconds),
+        work,
+        True,
+        credit_postings("bob", amount),
+        later(end_seconds),
     )
 
 

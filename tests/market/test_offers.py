@@ -90,7 +90,7 @@ def test_a_device_learns_why_it_earns_nothing(monkeypatch: pytest.MonkeyPatch) -
     verified(claim)
     reasons.append(reason())
     monkeypatch.setattr("django.utils.timezone.now", lambda: later(60))
-    commands.credit_work("k", FINGERPRINT, bob.node_id, later(0), later(60), [(0, 10**12)])
+    commands.credit_work("k", FINGERPRINT, bob.node_id, later(0), later(60), [(1, 0, 10**12)])
     reasons.append(reason())
     commands.suspend_node(bob.node_id, reason="wrong answers", by="audit")
     reasons.append(reason())

@@ -51,4 +51,4 @@ def test_what_the_relay_asks_for_every_session_costs_few_queries() -> None:
         assert node is not None
         assert len(queries.node_claims(node.node_id)) == 8
 
-    assert len(asked) == 3
+    assert len(asked) == 4

@@ -50,16 +50,16 @@ def a_market_day() -> None:
     released = claimed_in(bob, OTHER, 1)
     commands.observe_demand(FINGERPRINT, np.arange(256).reshape(8, 32), MORNING, later(300))
     commands.observe_demand(FINGERPRINT, np.full((8, 32), 70_000), later(300), later(600))
-    commands.credit_work("a", FINGERPRINT, alice.node_id, later(60), later(120), [(0, 5000), (7, 3)])
-    commands.credit_work("b", FINGERPRINT, bob.node_id, later(60), later(120), [(4, 700)])
-    commands.credit_work("a", FINGERPRINT, alice.node_id, later(60), later(120), [(0, 5000), (7, 3)])
+    commands.credit_work("a", FINGERPRINT, alice.node_id, later(60), later(120), [(1, 0, 5000), (1, 7, 3)])
+    commands.credit_work("b", FINGERPRINT, bob.node_id, later(60), later(120), [(lost.claim_id, 4, 700)])
+    commands.credit_work("a", FINGERPRINT, alice.node_id, later(60), later(120), [(1, 0, 5000), (1, 7, 3)])
     commands.release_claim(bob.node_id, released.claim_id, now=later(200))
     claimed_in(mallory, OTHER, 0)
     commands.suspend_node(mallory.node_id, reason="wrong answers", by="audit", now=later(210))
     commands.reinstate_node(mallory.node_id, by="operator", now=later(220))
     presence.mark_seen(alice.node_id, later(500))
     commands.expire_leases(later(510))
-    commands.credit_work("c", FINGERPRINT, bob.node_id, later(3540), later(3600), [(4, 100)])
+    commands.credit_work("c", FINGERPRINT, bob.node_id, later(3540), later(3600), [(lost.claim_id, 4, 100)])
 
 
 def claimed_in(device: Device, build: str, layer: int) -> queries.ClaimView:
@@ -124,10 +124,11 @@ class RandomDay:
         commands.lose_replica(claim.claim_id, claim.fence, "disconnected", now=self._now)
 
     def credit(self) -> None:
-        rows = [(self._random.randrange(3), self._random.randint(1, 10**7)) for _ in range(3)]
+        claims = [self._claim() for _ in range(3)]
+        rows = [(claim.claim_id, claim.layer, self._random.randint(1, 10**7)) for claim in claims]
         start: datetime = self._now - timedelta(seconds=60)
         key = f"window {self._random.randrange(40)}"
-        commands.credit_work(key, FINGERPRINT, self._device().node_id, start, self._now, rows)
+        commands.credit_work(key, FINGERPRINT, claims[0].node_id, start, self._now, rows, now=self._now)
 
     def demand(self) -> None:
         counts = np.array([[self._random.randrange(200_000) for _ in range(12)] for _ in range(3)])

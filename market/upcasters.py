@@ -1,0 +1,35 @@
+"""From older bodies of events to newer ones, one pure function per step. See docs/events.md, "Changing an event"."""
+
+from collections.abc import Callable
+from typing import Any
+
+Body = dict[str, Any]
+
+
+def upcast_work_credited_1_to_2(body: Body) -> Body:
+    """Version 1 knew the rows per layer only, and not when it was written: its window's end is the best we know."""
+    return {**body, "counted_by_claim": False, "at": body["window_end"]}
+
+
+def upcast_node_token_rotated_1_to_2(body: Body) -> Body:
+    """Only owners could rotate a token, and nobody was asked why."""
+    return {**body, "by": "owner", "reason": ""}
+
+
+def upcast_node_reinstated_1_to_2(body: Body) -> Body:
+    """Nobody was asked why."""
+    return {**body, "reason": ""}
+
+
+def upcast_policy_changed_1_to_2(body: Body) -> Body:
+    """Version 1 knew neither targets by demand nor a stand-by reward: both were off."""
+    return {**body, "target_bytes_percent": 0, "standby_percent": 0}
+
+
+# (name, old version) -> function from a body of that version to a body of the next one.
+UPCASTERS: dict[tuple[str, int], Callable[[Body], Body]] = {
+    ("policy-changed", 1): upcast_policy_changed_1_to_2,
+    ("work-credited", 1): upcast_work_credited_1_to_2,
+    ("node-token-rotated", 1): upcast_node_token_rotated_1_to_2,
+    ("node-reinstated", 1): upcast_node_reinstated_1_to_2,
+}
