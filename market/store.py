@@ -10,6 +10,7 @@ the same order, and a reader that continues after position n never misses a late
 stays the last word: a writer that bypassed the lock gets Conflict.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,16 @@ ADVISORY_LOCK = 0x6D61726B6574
 LOCK_TIMEOUT_SECONDS = 30.0
 APPEND_LIMIT = 1000
 READ_CHUNK = 2000
+
+_COLUMNS = (
+    "(position, stream, version, append_position, name, schema_version, body, recorded_at, idempotency_key)"
+)
+_INSERT_ROW = f"INSERT INTO market_event {_COLUMNS} VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+# One array per column: the server makes the rows, and the statement is the same for every number of events.
+_INSERT_ARRAYS = (
+    f"INSERT INTO market_event {_COLUMNS} SELECT * FROM unnest(%s::bigint[], %s::text[], %s::int[], %s::bigint[],"
+    " %s::text[], %s::smallint[], %s::jsonb[], %s::timestamptz[], %s::text[])"
+)
 
 _writers = FairLock()
 
@@ -63,8 +74,7 @@ class Writer:
             if first.events[0].event.NAME != events[0].NAME:
                 raise KeyReused(f"key {key!r} belongs to a {first.events[0].event.NAME!r}, not a {events[0].NAME!r}")
             return first
-        recorded = _place(events, dict(expected or {}))
-        _insert(recorded, key)
+        recorded = record(events, expected or {}, key)
         for item in recorded:
             projections.project(item)
         return Appended(tuple(recorded))
@@ -74,21 +84,38 @@ class Writer:
         return EventRow.objects.filter(stream=stream).aggregate(last=Max("version"))["last"] or 0
 
 
-def _place(events: Sequence[Event], expected: dict[str, int]) -> list[Recorded]:
+def record(events: Sequence[Event], expected: Mapping[str, int], key: str | None) -> list[Recorded]:
+    """Writes events into the history and into no table; `Writer.append` is this and the projections.
+
+    To be called under the append lock. Raises Conflict.
+    """
+    recorded = _place(events, expected)
+    _insert(recorded, key)
+    return recorded
+
+
+def _versions(streams: Sequence[str]) -> dict[str, int]:
+    """The version of each stream's last event, in one look-up."""
+    if len(streams) == 1:
+        return {streams[0]: Writer().version(streams[0])}
+    found = EventRow.objects.filter(stream__in=streams).values("stream").annotate(last=Max("version"))
+    return {**dict.fromkeys(streams, 0), **{row["stream"]: row["last"] for row in found}}
+
+
+def _place(events: Sequence[Event], expected: Mapping[str, int]) -> list[Recorded]:
     """Gives every event its position and version; raises Conflict."""
     position = last_position()
     first = position + 1
-    versions: dict[str, int] = {}
+    streams = [stream_of(event) for event in events]
+    versions = _versions(list(dict.fromkeys(streams)))
+    for stream, version in expected.items():
+        if versions.get(stream, version) != version:
+            raise Conflict(
+                f"stream {stream} is at version {versions[stream]}, not {version}: somebody was first; "
+                "read again and decide again"
+            )
     recorded = []
-    for event in events:
-        stream = stream_of(event)
-        if stream not in versions:
-            versions[stream] = Writer().version(stream)
-            if expected.get(stream, versions[stream]) != versions[stream]:
-                raise Conflict(
-                    f"stream {stream} is at version {versions[stream]}, not {expected[stream]}: somebody was first; "
-                    "read again and decide again"
-                )
+    for stream, event in zip(streams, events, strict=True):
         position += 1
         versions[stream] += 1
         recorded.append(Recorded(position, stream, versions[stream], first, event))
@@ -96,23 +123,28 @@ def _place(events: Sequence[Event], expected: dict[str, int]) -> list[Recorded]:
 
 
 def _insert(recorded: Sequence[Recorded], key: str | None) -> None:
-    now = timezone.now()
+    """Writes the rows past the ORM: one statement for all of them, whatever their number."""
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
     rows = [
-        EventRow(
-            position=item.position,
-            stream=item.stream,
-            version=item.version,
-            append_position=item.append_position,
-            name=item.event.NAME,
-            schema_version=item.event.VERSION,
-            body=codec.encode(item.event),
-            recorded_at=now,
-            idempotency_key=key if item.position == item.append_position else None,
+        (
+            item.position,
+            item.stream,
+            item.version,
+            item.append_position,
+            item.event.NAME,
+            item.event.VERSION,
+            json.dumps(codec.encode(item.event)),
+            now,
+            key if item.position == item.append_position else None,
         )
         for item in recorded
     ]
     try:
-        EventRow.objects.bulk_create(rows)
+        with transaction.atomic(savepoint=False), connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute(_INSERT_ARRAYS, list(map(list, zip(*rows, strict=True))))
+            else:
+                cursor.executemany(_INSERT_ROW, rows)
     except IntegrityError as problem:
         raise Conflict(f"somebody appended at the same time: {problem}") from problem
 
@@ -139,8 +171,11 @@ def writing() -> Iterator[Writer]:
 
 def _take_advisory_lock() -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = {int(LOCK_TIMEOUT_SECONDS * 1000)}")
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ADVISORY_LOCK])
+        # One round trip: set_config comes first, and a wait for the lock reads the setting when it begins.
+        cursor.execute(
+            "SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s)",
+            [str(int(LOCK_TIMEOUT_SECONDS * 1000)), ADVISORY_LOCK],
+        )
 
 
 def append(events: Sequence[Event], *, expected: Mapping[str, int] | None = None, key: str | None = None) -> Appended:

@@ -11,12 +11,16 @@ from market.policy import Policy
 
 
 class EventLog:
-    """state: the fold of everything appended. The sums of the purse are kept up to date beside it."""
+    """state: the fold of everything appended. The sums of the purse are kept up to date beside it.
+
+    history: None, or a list that is given every event.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.state = fold.State()
         self.policy = policy
         self.last_claim_id = 0
+        self.history: list[e.Recorded] | None = None
         self.spent_by_hour: dict[datetime, int] = {}
         self.greatest_reserved = 0
         self._reserved = 0
@@ -30,7 +34,10 @@ class EventLog:
             stream = e.stream_of(event)
             version = self.state.versions.get(stream, 0) + 1
             self._before(event)
-            fold.apply(self.state, e.Recorded(self.state.position + 1, stream, version, first, event))
+            recorded = e.Recorded(self.state.position + 1, stream, version, first, event)
+            fold.apply(self.state, recorded)
+            if self.history is not None:
+                self.history.append(recorded)
 
     def purse(self, now: datetime) -> Purse:
         """What `market.snapshots.purse` reads from the tables."""
