@@ -15,6 +15,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 from django.conf import settings
 
+from config.broker import repair_transport
+
 BACKBONE_QUEUE = "backbone"
 UPKEEP_QUEUE = "upkeep"
 QUEUES = (BACKBONE_QUEUE, UPKEEP_QUEUE)
@@ -42,6 +44,7 @@ def queue(name: str) -> Queue:
     return Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
 
 
+repair_transport()
 app = Celery("expertswarm")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(
@@ -55,6 +58,7 @@ app.autodiscover_tasks()
 # Named, not imported: a process that only sends tasks must not load the engine.
 app.steps["worker"].add("config.watchdog:Watchdog")
 app.steps["worker"].add("inference.bootstep:Backbone")
+app.steps["consumer"].add("config.broker:AskForRescue")
 
 
 @signals.worker_init.connect

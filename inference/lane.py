@@ -108,7 +108,7 @@ class Lane:
         generation = self._prompts[0]
         if self._prompt_slot < 0 and not self._begin(generation):
             return True
-        chunk = generation.pending[generation.position :][: self._prompt_batch.capacity]
+        chunk = self._next_chunk(generation)
         whole = generation.position + len(chunk) == len(generation.pending)
         self._fill_chunk(generation, chunk, whole)
         code = self._decode(self._prompt_batch, rows=1 if whole else 0)
@@ -120,6 +120,15 @@ class Lane:
         if whole:
             self._answer(generation, row=len(chunk) - 1)
         return True
+
+    def _next_chunk(self, generation: Generation) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """As much as fits into a batch. In a lane of one sequence every batch is the same whenever a request is asked,
+        and stays so when it is resumed: first the prompt's chunks, then token by token what had been generated."""
+        chunk = generation.pending[generation.position :][: self._prompt_batch.capacity]
+        if self.context.settings.sequences > 1 or not generation.request.resumed:
+            return chunk
+        left = len(generation.request.prompt) - generation.position
+        return chunk[: left if left > 0 else 1]
 
     def _begin(self, generation: Generation) -> bool:
         """Gives the first waiting prompt a sequence number; False if its answer turns out to be complete already."""

@@ -72,11 +72,14 @@ def generate(generation_id: str) -> None:
 
 
 @shared_task(name="inference.rescue", ignore_result=True)
-def rescue() -> int:
-    """Queues generations again whose backbone is gone or whose message was lost; returns how many."""
+def rescue(patience_seconds: float = LOST_MESSAGE_SECONDS) -> int:
+    """Queues generations again whose backbone is gone or whose message was lost; returns how many.
+
+    patience_seconds: how old a queued generation is before its message counts as lost.
+    """
     client = redis.Redis.from_url(settings.REDIS_URL)
     try:
-        lost_before = datetime.now(UTC) - timedelta(seconds=LOST_MESSAGE_SECONDS)
+        lost_before = datetime.now(UTC) - timedelta(seconds=patience_seconds)
         orphans = jobs.orphaned_jobs(alive=backbone_status.alive_boots(client), queued_before=lost_before)
     finally:
         client.close()

@@ -11,7 +11,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType as StackFrame
 
@@ -38,12 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
     return run(parse_options(arguments))
 
 
-def run(options: Options) -> int:
+def run(options: Options, choose: Callable[[str, int], KernelChoice] = choose_kernel) -> int:
     """Work until SIGINT or SIGTERM, with a terminal's or a service's log on standard error."""
     set_up_logging(options.log_level)
     try:
         with locked_folder(server_folder(options.state_dir, options.server)) as folder, logging_redirect_tqdm():
-            kernel = choose_kernel(options.kernel, options.threads)
+            kernel = choose(options.kernel, options.threads)
             if kernel.hint:
                 logger.warning("%s", kernel.hint)
             asyncio.run(work(options, folder, kernel))

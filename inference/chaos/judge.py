@@ -1,0 +1,125 @@
+"""The checks after a chaotic run: traces, books, credit, memory. Each returns figures and what is wrong with them."""
+
+import json
+import math
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inference.chaos.processes import Server
+from inference.verify.runner import run_trace
+
+# A backbone reports each second and collects its counts each second; a spool write may be that much late.
+REPORT_LAG_SECONDS = 3.0
+# Allowed growth of a process's own memory from the first to the last third of its life.
+GROWTH_LIMIT_BYTES = 48 << 20
+JUDGED_LIFE_SECONDS = 90.0
+
+EMPTY_TRACE = "only 0 positions, at least 1 are wanted"
+
+UNBALANCED = """
+    SELECT position FROM market_event, json_each(market_event.body, '$.postings') AS line
+    GROUP BY position HAVING sum(json_extract(line.value, '$.amount_microcredits')) != 0
+"""
+CREDITED = """
+    SELECT json_extract(market_event.body, '$.key'), sum(json_extract(line.value, '$.rows'))
+    FROM market_event, json_each(market_event.body, '$.work') AS line
+    WHERE name = 'work-credited' GROUP BY position
+"""
+SUSPENDED = "SELECT count(*) FROM market_event WHERE name IN ('node-suspended', 'node-quarantined')"
+
+
+@dataclass
+class Watched:
+    """What was seen while it ran. rows: boot -> [(unix time, rows that workers computed and it used)];
+    memory: (process name, pid) -> [(unix time, bytes)]; killed: boot -> unix time of its SIGKILL."""
+
+    rows: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+    memory: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
+    killed: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Verdict:
+    """figures: for the printed object; problems: why the run is not ok."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, name: str, figure: Any, problem: str = "") -> None:
+        self.figures[name] = figure
+        if problem:
+            self.problems.append(problem)
+
+
+def judge_traces(verdict: Verdict, traces: Sequence[Path]) -> None:
+    """Every recorded logits row again from plain llama.cpp."""
+    results = [run_trace(path) for path in traces]
+    wrong = [
+        f"{path.parent.name}/{path.name}: {result.extra['error']}"
+        for path, result in zip(traces, results, strict=True)
+        if not result.ok and result.extra["error"] != EMPTY_TRACE  # a lane that a short-lived backbone never used
+    ]
+    differences = [result.max_abs_diff for result in results if result.max_abs_diff is not None]
+    verdict.add("traces", len(traces))
+    verdict.add("positions", sum(result.positions for result in results))
+    verdict.add("max_abs_diff", max(differences, default=None), "; ".join(wrong) if wrong else "")
+    if not any(result.positions for result in results):
+        verdict.problems.append("no trace holds anything")
+
+
+def judge_books(verdict: Verdict, server: Server, database: Path) -> None:
+    """Read models equal a replay of the events; every event's postings sum to zero."""
+    replayed = server.manage("replay", "--check")
+    problem = "" if replayed.returncode == 0 else f"replay --check: {(replayed.stdout + replayed.stderr)[-800:]}"
+    verdict.add("replay_check", replayed.returncode == 0, problem)
+    with closing(sqlite3.connect(database)) as connection:
+        unbalanced = connection.execute(UNBALANCED).fetchall()
+        suspended = connection.execute(SUSPENDED).fetchone()[0]
+    verdict.add("unbalanced_events", len(unbalanced), f"unbalanced events: {unbalanced[:5]}" if unbalanced else "")
+    verdict.add("nodes_suspended", suspended)
+
+
+def judge_credit(verdict: Verdict, watched: Watched, database: Path, spool_seconds: float) -> None:
+    """Per boot: what a killed backbone had used by the last spool write must be credited; the others' all of it."""
+    credited: dict[str, int] = defaultdict(int)
+    with closing(sqlite3.connect(database)) as connection:
+        for key, rows in connection.execute(CREDITED):
+            credited[key.split("/")[1]] += rows
+    lost = {}
+    for boot, seen in watched.rows.items():
+        killed_at = watched.killed.get(boot)
+        due = [rows for at, rows in seen if killed_at is None or at <= killed_at - spool_seconds - REPORT_LAG_SECONDS]
+        used = seen[-1][1]
+        lost[boot] = max(0, used - credited[boot])
+        owed = max(due, default=0)
+        if credited[boot] < owed:
+            verdict.problems.append(
+                f"boot {boot} was credited {credited[boot]} rows, at least {owed} were due (it used {used})"
+            )
+    verdict.add("rows_used", {boot: seen[-1][1] for boot, seen in watched.rows.items()})
+    verdict.add("rows_credited", dict(credited))
+    verdict.add("rows_lost_to_kills", lost)
+
+
+def judge_memory(verdict: Verdict, watched: Watched) -> None:
+    """Per process that lived long enough: the most in the last third of its life against the first third."""
+    growth: dict[str, int] = {}
+    for (name, _), samples in watched.memory.items():
+        life = samples[-1][0] - samples[0][0]
+        if life < JUDGED_LIFE_SECONDS:
+            continue
+        third = math.ceil(len(samples) / 3)
+        grown = max(size for _, size in samples[-third:]) - max(size for _, size in samples[:third])
+        growth[name] = max(grown, growth.get(name, grown))
+        if grown > GROWTH_LIMIT_BYTES:
+            verdict.problems.append(f"{name} grew by {grown >> 20} MiB")
+    verdict.add("memory_growth_bytes", growth)
+
+
+def to_json(verdict: Verdict) -> str:
+    return json.dumps({"ok": not verdict.problems, **verdict.figures, "problems": verdict.problems}, indent=2)
