@@ -10,15 +10,20 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from inference.benchmarks.kernel import kernel
 from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.report import as_object, as_table
+from inference.benchmarks.wasm_page import NoBrowser
 
-BENCHMARKS = {"overhead": overhead}
+BENCHMARKS = {"kernel": kernel, "overhead": overhead}
 
 
 class Command(BaseCommand):
-    help = "Measure something: overhead = the backbone with all experts local against plain llama.cpp."
+    help = (
+        "Measure something: overhead = the backbone with all experts local against plain llama.cpp; "
+        "kernel = the browser's kernel against ggml, one thread each."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -35,7 +40,7 @@ class Command(BaseCommand):
         try:
             with ProgressBar(sys.stderr, hidden=options["json"]) as bar:
                 results = benchmark(cache, quick=options["quick"], threads=threads, progress=bar)
-        except SideFailed as error:
+        except (SideFailed, NoBrowser) as error:
             raise CommandError(str(error)) from error
         if options["json"]:
             self.stdout.write(json.dumps(as_object(options["name"], results, settings.BASE_DIR), indent=2))
