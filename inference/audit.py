@@ -148,6 +148,7 @@ class Auditor:
         seed: int | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self._passes: Counter[str] = Counter()
         self._oracle = oracle
         self._ledger = Ledger(kernel_class)
         self._on_failure = on_failure
@@ -175,6 +176,18 @@ class Auditor:
     def plan(self, who: NodeClass) -> Plan:
         with self._changed:
             return self._ledger.plan(who, float(self._random.random()))
+
+    def trust(self, who: NodeClass, passes: int) -> None:
+        """What the market knows of a node that this backbone has not audited yet."""
+        with self._changed:
+            record = self._ledger.of(who)
+            record.passes = max(record.passes, passes)
+
+    def take_passes(self) -> Counter[str]:
+        """Audits passed since the last call, by node."""
+        with self._changed:
+            passes, self._passes = self._passes, Counter()
+        return passes
 
     def passes_count(self, who: NodeClass) -> int:
         with self._changed:
@@ -223,6 +236,8 @@ class Auditor:
             self.counts["after" if used else "before"] += 1
             self.counts["rows"] += len(case.rows)
             self.counts["passed" if finding is None else "failed"] += 1
+            if finding is None:
+                self._passes[case.who.node_id] += 1
         if finding is None:
             return True
         logger.warning(

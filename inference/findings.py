@@ -1,12 +1,17 @@
-"""Failed audits on their way to the market: the node is left alone at once, the market is told until it has heard.
+"""What audits found, on its way to the market: a failure at once, passes summed over a window.
 
-A thread of its own, because a lane must not wait for a database. Knows findings and two callbacks.
+A failed node is left alone at once here; the market is told until it has heard. A thread of its own, because a lane
+must not wait for a database. Knows findings and callbacks.
 """
 
+import itertools
 import logging
 import queue
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from inference.audit import Finding
 from inference.bookkeeper import NotAcknowledged
@@ -17,10 +22,22 @@ RETRY_SECONDS = 1.0
 
 
 class FindingReporter:
-    """ban(node id): called in the finder's thread; tell(finding): may raise NotAcknowledged to be called again."""
+    """ban(node id): called in the finder's thread; tell(finding) and tell_passes(node id, passes, window number): may
+    raise NotAcknowledged to be called again; take_passes: node id -> audits passed since the last call."""
 
-    def __init__(self, ban: Callable[[str], None], tell: Callable[[Finding], None]) -> None:
+    def __init__(
+        self,
+        ban: Callable[[str], None],
+        tell: Callable[[Finding], None],
+        *,
+        take_passes: Callable[[], Counter[str]] = Counter,
+        tell_passes: Callable[[str, int, int], None] = lambda node, passes, window: None,
+        window_seconds: float = 60.0,
+    ) -> None:
         self._ban, self._tell = ban, tell
+        self._take_passes, self._tell_passes = take_passes, tell_passes
+        self._window_seconds = window_seconds
+        self._windows = itertools.count()
         self._queue: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="findings", daemon=True)
@@ -40,16 +57,35 @@ class FindingReporter:
         self._queue.put(finding)
 
     def _run(self) -> None:
-        while (finding := self._queue.get()) is not None:
-            while not self._told(finding) and not self._stopping.wait(RETRY_SECONDS):
+        window_ends = time.monotonic() + self._window_seconds
+        while True:
+            try:
+                finding = self._queue.get(timeout=max(0.0, window_ends - time.monotonic()))
+            except queue.Empty:
+                self._report_passes()
+                window_ends = time.monotonic() + self._window_seconds
                 continue
+            if finding is None:
+                self._report_passes()
+                return
+            self._until_told(partial(self._tell, finding), finding.who.node_id)
 
-    def _told(self, finding: Finding) -> bool:
+    def _report_passes(self) -> None:
+        window = next(self._windows)
+        for node_id, passes in self._take_passes().items():
+            self._until_told(partial(self._tell_passes, node_id, passes, window), node_id)
+
+    def _until_told(self, tell: Callable[[], None], node_id: str) -> None:
+        while not self._is_told(tell, node_id) and not self._stopping.wait(RETRY_SECONDS):
+            continue
+
+    @staticmethod
+    def _is_told(tell: Callable[[], None], node_id: str) -> bool:
         try:
-            self._tell(finding)
+            tell()
         except NotAcknowledged as error:
-            logger.warning("node %s failed an audit, the market is told again: %s", finding.who.node_id, error)
+            logger.warning("the market is told again about audits of node %s: %s", node_id, error)
             return False
         except Exception:
-            logger.exception("the market cannot be told that node %s failed an audit", finding.who.node_id)
+            logger.exception("the market cannot be told about audits of node %s", node_id)
         return True

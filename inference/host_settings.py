@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from inference.audit import Finding
+from inference.audit import Finding, NodeClass
 from inference.credit_spool import CreditWindow
 from inference.dispatch import DispatchPolicy
 from inference.gguf_index import ModelIndex
@@ -47,3 +47,5 @@ class MarketPort:
     credit_window: Callable[[CreditWindow], None]
     observe_demand: Callable[[ModelIndex, npt.NDArray[np.uint64], float, float], None]
     record_finding: Callable[[Finding], None]
+    record_passes: Callable[[str, str, int, int], None]
+    trust_of: Callable[[NodeClass], int]

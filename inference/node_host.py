@@ -10,14 +10,15 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import redis
 
 from inference import backbone_status, token_stream
-from inference.audit import Auditor
+from inference.audit import Auditor, NodeClass
 from inference.backend import SwarmBackend
-from inference.bookkeeper import Bookkeeper
+from inference.bookkeeper import Bookkeeper, NotAcknowledged
 from inference.challenge import ExpertOracle
 from inference.credit_spool import CreditSpool
 from inference.dispatch import Dispatcher
@@ -27,6 +28,8 @@ from inference.generation import GenerationRequest, TokenEvent
 from inference.gguf_index import open_index
 from inference.host_settings import HostSettings, MarketPort
 from inference.kernel import CpuRuntime, kernel_class_name
+from inference.layer_step import owner_of
+from inference.replica_table import ReplicaTable
 from inference.token_stream import StreamedToken
 from inference.verification import Verifier
 from relay.backbone_link import BackboneLink
@@ -159,7 +162,14 @@ class NodeHost:
             policy=settings.policy,
             auditor=self.auditor,
         )
-        self.findings = FindingReporter(self.dispatcher.ban, self.market.record_finding)
+        self.findings = FindingReporter(
+            self.dispatcher.ban,
+            self.market.record_finding,
+            take_passes=self.auditor.take_passes,
+            tell_passes=partial(self.market.record_passes, self.boot),
+            window_seconds=settings.window_seconds,
+        )
+        self._trusted: set[NodeClass] = set()
         self.backend = SwarmBackend.install(self.dispatcher)
         self.engine = Engine(
             settings.model_path,
@@ -176,7 +186,7 @@ class NodeHost:
             index,
             ExpertOracle(index, CpuRuntime(1)),
             self.link,
-            on_table=self.dispatcher.set_replicas,
+            on_table=self._on_table,
             on_verdict=self.market.record_verdict,
             name=self.name,
         )
@@ -285,6 +295,16 @@ class NodeHost:
                 logger.warning("cannot publish the status: %s", error)
             if self._stop_status.wait(backbone_status.PUBLISH_SECONDS):
                 return
+
+    def _on_table(self, table: ReplicaTable) -> None:
+        """Trust that was earned before comes from the market before a node's first answer; in the verifier's thread."""
+        for who in {owner_of(replica) for replica in table.replicas} - self._trusted:
+            try:
+                self.auditor.trust(who, self.market.trust_of(who))
+            except NotAcknowledged as error:
+                logger.warning("node %s begins without trust: %s", who.node_id, error)
+            self._trusted.add(who)
+        self.dispatcher.set_replicas(table)
 
     def _on_roster(self, roster: Any) -> None:
         self.verifier.set_roster(roster)

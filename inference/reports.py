@@ -14,14 +14,14 @@ import numpy.typing as npt
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
-from inference.audit import Finding
+from inference.audit import Finding, NodeClass
 from inference.bookkeeper import CreditRefused, NotAcknowledged
 from inference.credit_spool import CreditWindow
 from inference.errors import InferenceError
 from inference.gguf_index import ModelIndex
 from inference.host_settings import HostSettings, MarketPort
 from inference.verification import Verdict, Verification
-from market import commands
+from market import commands, queries
 from market.builds import BuildDescription
 from market.errors import Busy, Conflict, MarketError
 
@@ -70,7 +70,9 @@ def backbone_token() -> str:
 
 def market_port() -> MarketPort:
     """The market's commands as the functions that `NodeHost` calls."""
-    return MarketPort(publish_build, record_verdict, credit_window, observe_demand, record_finding)
+    return MarketPort(
+        publish_build, record_verdict, credit_window, observe_demand, record_finding, record_passes, trust_of
+    )
 
 
 def build_description(index: ModelIndex) -> BuildDescription:
@@ -122,6 +124,22 @@ def record_finding(finding: Finding) -> None:
             commands.quarantine_node(finding.who.node_id, reason=reason, by="audit")
     except MarketError as error:
         logger.error("node %s failed an audit and was not quarantined: %s", finding.who.node_id, error)
+
+
+def record_passes(boot: str, node_id: str, passes: int, window: int) -> None:
+    """Right answers raise a node's trust. Raises NotAcknowledged to be called again."""
+    try:
+        with market_connection():
+            commands.record_audits(node_id, passes, f"backbone-{boot[:6]}", key=f"audits/{boot}/{window}/{node_id}")
+    except MarketError as error:
+        logger.error("audits of node %s are not recorded: %s", node_id, error)
+
+
+def trust_of(who: NodeClass) -> int:
+    """Audits in a row that the node passed in this kernel class. Raises NotAcknowledged."""
+    with market_connection():
+        node = queries.node(who.node_id)
+    return node.trust if node is not None and node.kernel_class == who.kernel_class else 0
 
 
 def credit_window(window: CreditWindow) -> None:
