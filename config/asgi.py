@@ -14,9 +14,11 @@ from django.core.asgi import get_asgi_application
 # Sets Django up; the relay imports models.
 _django = get_asgi_application()
 
+from relay.allocator import keep_freed_memory  # noqa: E402
 from relay.registration import start_registrar  # noqa: E402
 from relay.routing import websocket_urlpatterns  # noqa: E402
 
+keep_freed_memory()
 start_registrar()
 
 application = ProtocolTypeRouter({"http": _django, "websocket": URLRouter(websocket_urlpatterns)})

@@ -10,12 +10,14 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
-from relay.frames import Frame, encode_frame, take_message
+from relay.frames import HEADER_BYTES, MESSAGE_BYTES, MESSAGE_TARGET_BYTES, Body, Frame, encode_header
 from relay.messages import ping_frame
 
-PROBE_BYTES = 256 * 1024
+PROBE_BYTES = 1024 * 1024
 PROBE_CONTROL_BYTES = 16 * 1024
+SMALL_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Outbound:
     def __init__(self, limits: Limits, new_token: Callable[[], bytes] = _new_token) -> None:
         self.limits = limits
         self._new_token = new_token
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[tuple[bytes, Body]] = deque()
         self._pushed = _Amount()
         self._probed = _Amount()
         self._read = _Amount()
@@ -84,11 +86,16 @@ class Outbound:
         self._probes.append((token, self._pushed.total, self._pushed.control))
 
     def _append(self, frame: Frame, counted: bool) -> None:
-        # Encoded at once, a copy: a view would keep alive the whole message in which the frame came.
-        encoded = encode_frame(frame)
-        self._queue.append(encoded)
-        self._pushed.total += len(encoded)
-        self._pushed.control += 0 if counted else len(encoded)
+        body = frame.body
+        # A body is copied once, when its message is put together. Until then a view will do, unless it would keep alive
+        # a message of which it is only a small part.
+        if isinstance(body, memoryview) and 2 * len(body) < len(cast(bytes, body.obj)):
+            body = bytes(body)
+        self._queue.append((encode_header(frame), body))
+        size = HEADER_BYTES + len(body)
+        self._pushed.total += size
+        if not counted:
+            self._pushed.control += size
 
     def acknowledge(self, token: bytes) -> None:
         """A PONG came. Unknown tokens and those of earlier probes that were skipped are no harm and say nothing."""
@@ -101,8 +108,23 @@ class Outbound:
                 return
 
     def take(self) -> bytes | None:
-        """The next message; None when nothing waits."""
-        return take_message(self._queue)
+        """The next message; None when nothing waits. Small frames are joined up to MESSAGE_TARGET_BYTES."""
+        queue = self._queue
+        if not queue:
+            return None
+        header, body = queue.popleft()
+        parts = [header, body]
+        size = HEADER_BYTES + len(body)
+        while queue:
+            more = HEADER_BYTES + len(queue[0][1])
+            # A small frame rides along with a large one: that costs nothing, a message of its own does.
+            if size + more > MESSAGE_TARGET_BYTES and min(size, more) > SMALL_BYTES:
+                break
+            size += more
+            if size > MESSAGE_BYTES:
+                break
+            parts += queue.popleft()
+        return b"".join(parts)
 
     def clear(self) -> None:
         """Drops whatever was not yet sent."""

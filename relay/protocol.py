@@ -14,14 +14,20 @@ from relay.messages import LEASE, PAIR_BYTES
 from relay.records import HELLO_BYTES, SMALL_JSON_BYTES
 
 
-class Machine(Enum):
+class _Name(Enum):
+    """Members are looked up for every frame; hashed by identity, not (as Enum does, in Python) by name."""
+
+    __hash__ = object.__hash__
+
+
+class Machine(_Name):
     RELAY_WORKER = "relay, of a worker"
     RELAY_BACKBONE = "relay, of a backbone"
     CLIENT_WORKER = "worker, of the relay"
     CLIENT_BACKBONE = "backbone, of the relay"
 
 
-class Phase(Enum):
+class Phase(_Name):
     OPENING = "opening"  # HELLO is due (relay) or was sent (client)
     CHECKING = "checking"  # only the relay: the credentials of HELLO are looked up
     READY = "ready"
@@ -175,7 +181,7 @@ def receive(state: State, frame: Frame) -> tuple[State, tuple[Action, ...]]:
             raise ProtocolViolation("only the relay may cancel a whole stream")
     elif machine is _M.CLIENT_BACKBONE and frame.type is _T.DRAIN and frame.session:
         return state, (_A.DELIVER,)
-    return State(machine, transition[0]), transition[1]
+    return (state if transition[0] is phase else State(machine, transition[0])), transition[1]
 
 
 _RELAY_MACHINES = (_M.RELAY_WORKER, _M.RELAY_BACKBONE)

@@ -57,7 +57,10 @@ class Worker:
         return any(replica.claim_id == claim_id and replica.layer == layer for replica in self.replicas)
 
     def pair(self, stream: int) -> Pair:
-        return self.pairs.setdefault(stream, Pair())
+        pair = self.pairs.get(stream)
+        if pair is None:
+            pair = self.pairs[stream] = Pair()
+        return pair
 
     def entry(self) -> RosterSession:
         return RosterSession(self.session, self.node_id, self.kernel_class, self.name, self.capabilities, self.replicas)
@@ -166,9 +169,11 @@ class Roster:
             backbone.open.discard((frame.session, frame.request))
             worker.link.push(frame._replace(stream=stream))
         elif self._may_pass(backbone, worker, frame):
-            if not worker.pair(stream).to_worker.take(cost(frame)):
+            size = cost(frame)
+            if not worker.pair(stream).to_worker.take(size):
                 raise CreditExceeded(f"more than session {frame.session} granted")
-            self._count("to_workers", frame)
+            self.counters["frames_to_workers"] += 1
+            self.counters["bytes_to_workers"] += size
             worker.link.push(frame._replace(stream=stream), counted=True)
 
     def to_backbone(self, session: int, frame: Frame) -> None:
@@ -181,9 +186,11 @@ class Roster:
             # A backbone that left a moment ago. Its streams cost no credit, and nothing is kept.
             self.counters["dropped_no_stream"] += 1
             return
-        if not worker.pair(frame.stream).to_backbone.take(cost(frame)):
+        size = cost(frame)
+        if not worker.pair(frame.stream).to_backbone.take(size):
             raise CreditExceeded(f"more than the backbone of stream {frame.stream} granted")
-        self._count("to_backbones", frame)
+        self.counters["frames_to_backbones"] += 1
+        self.counters["bytes_to_backbones"] += size
         backbone.link.push(frame._replace(session=session), counted=True)
 
     def grant_by_worker(self, session: int, frame: Frame) -> None:
@@ -241,7 +248,3 @@ class Roster:
             for frame in roster_frames(False, list(joined), list(left)):
                 for backbone in backbones:
                     backbone.link.push(frame)
-
-    def _count(self, direction: str, frame: Frame) -> None:
-        self.counters[f"frames_{direction}"] += 1
-        self.counters[f"bytes_{direction}"] += cost(frame)

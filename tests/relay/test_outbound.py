@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from relay.frames import CHUNK_BYTES, HEADER_BYTES, MESSAGE_TARGET_BYTES, Frame, FrameType, decode_frames
-from relay.messages import pong_frame
+from relay.messages import credit_frame, pong_frame
 from relay.outbound import PROBE_BYTES, PROBE_CONTROL_BYTES, Limits, Outbound
 
 BODY = bytes(1000)
@@ -48,7 +48,7 @@ def test_frames_leave_in_order_and_share_messages(outbound: Outbound) -> None:
 
 
 def test_a_message_stays_at_the_target_unless_one_frame_is_larger(outbound: Outbound) -> None:
-    for size in (CHUNK_BYTES, 100_000, 100_000, 100_000):
+    for size in (CHUNK_BYTES, 30_000, 30_000, 30_000):
         outbound.push(data(size=size), counted=True)
 
     sizes = []
@@ -57,6 +57,27 @@ def test_a_message_stays_at_the_target_unless_one_frame_is_larger(outbound: Outb
 
     assert sizes[0] == CHUNK_BYTES + HEADER_BYTES
     assert max(sizes[1:]) <= MESSAGE_TARGET_BYTES
+
+
+def test_a_small_frame_rides_along_with_a_large_one(outbound: Outbound) -> None:
+    outbound.push(credit_frame(1000, session=1))
+    outbound.push(data(size=CHUNK_BYTES), counted=True)
+    outbound.push(credit_frame(1000, session=1))
+
+    message = outbound.take()
+
+    assert message is not None
+    assert [frame.type for frame in decode_frames(message)] == [FrameType.CREDIT, FrameType.RESULT, FrameType.CREDIT]
+
+
+def test_a_body_does_not_keep_a_message_alive_of_which_it_is_a_small_part(outbound: Outbound) -> None:
+    small, large = bytearray(10_000), bytearray(10_000)
+    outbound.push(data()._replace(body=memoryview(small)[:4_000]), counted=True)
+    outbound.push(data()._replace(body=memoryview(large)[:6_000]), counted=True)
+
+    small.append(0)
+    with pytest.raises(BufferError):  # a view of it waits in the queue
+        large.append(0)
 
 
 def test_what_was_sent_counts_as_unread_until_its_probe_is_answered(outbound: Outbound) -> None:
