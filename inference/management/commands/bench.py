@@ -11,20 +11,22 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from inference.benchmarks.api import api
+from inference.benchmarks.audit import audit
 from inference.benchmarks.kernel import kernel
 from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.report import as_object, as_table
 from inference.benchmarks.wasm_page import NoBrowser
 
-BENCHMARKS = {"api": api, "kernel": kernel, "overhead": overhead}
+BENCHMARKS = {"api": api, "audit": audit, "kernel": kernel, "overhead": overhead}
 
 
 class Command(BaseCommand):
     help = (
         "Measure something: overhead = the backbone with all experts local against plain llama.cpp; "
         "kernel = the browser's kernel against ggml, one thread each; "
-        "api = streaming clients against the engine alone."
+        "api = streaming clients against the engine alone; "
+        "audit = rows until a liar is caught, false alarms, cost."
     )
     requires_system_checks = ()
 
