@@ -156,14 +156,15 @@ def project_claim_granted(event: e.ClaimGranted) -> None:
 
 
 def _change_replicas(build: str, layer: int, first: int, last: int, step: int, cap_microcredits: int) -> None:
-    row = Layer.objects.get(build=build, layer=layer)
-    replicas = replicas_from_bytes(row.replicas).astype(np.int32)
+    rows = Layer.objects.filter(build=build, layer=layer)
+    replicas = replicas_from_bytes(rows.values_list("replicas", flat=True).get()).astype(np.int32)
     replicas[first:last] += step
     if replicas.min() < 0:
         raise BrokenHistory(f"build {build}, layer {layer}: fewer than no replicas")
-    row.replicas = replicas_to_bytes(replicas.astype(np.uint16))
-    row.reserved_microcredits_per_hour += step * cap_microcredits
-    row.save(update_fields=["replicas", "reserved_microcredits_per_hour"])
+    rows.update(
+        replicas=replicas_to_bytes(replicas.astype(np.uint16)),
+        reserved_microcredits_per_hour=F("reserved_microcredits_per_hour") + step * cap_microcredits,
+    )
 
 
 def _update_claim(claim_id: int, **changes: str | datetime | None) -> None:

@@ -3,7 +3,8 @@
 from datetime import datetime
 
 import numpy as np
-from django.db.models import F, Sum
+from django.db import connection
+from django.db.models import Sum
 
 from market import presence, queries
 from market import rows as r
@@ -16,23 +17,19 @@ from market.placement import BuildMarket
 from market.policy import Policy
 from market.pricing import build_budgets
 
+# One round trip under the append lock. Open caps; the part of them that this clock hour began too early for; what ended
+# claims have earned in it, which was spent of the hour's budget all the same.
+_SUMS = """
+SELECT (SELECT COALESCE(SUM(reserved_microcredits_per_hour), 0) FROM market_layer),
+       (SELECT COALESCE(SUM(cap_microcredits_per_hour - first_hour_microcredits), 0) FROM market_claim
+         WHERE granted_at >= %s AND state IN (%s, %s)),
+       (SELECT COALESCE(SUM(hour_microcredits), 0) FROM market_claim WHERE hour = %s AND ended_at IS NOT NULL)
+"""
+
 
 def reserved_microcredits_per_hour() -> int:
     """The sum of all open claims' caps."""
     return Layer.objects.aggregate(total=Sum("reserved_microcredits_per_hour"))["total"] or 0
-
-
-def earned_by_ended_claims(hour: datetime) -> int:
-    """What claims that have ended earned in this clock hour: it was spent of the hour's budget all the same."""
-    ended = Claim.objects.filter(hour=hour, ended_at__isnull=False)
-    return ended.aggregate(total=Sum("hour_microcredits"))["total"] or 0
-
-
-def unreachable_this_hour(hour: datetime) -> int:
-    """The part of the open caps that cannot be earned in this clock hour, because it began before the claims did."""
-    young = Claim.objects.filter(granted_at__gte=hour, state__in=r.OPEN_STATES)
-    gone = young.aggregate(total=Sum(F("cap_microcredits_per_hour") - F("first_hour_microcredits")))
-    return gone["total"] or 0
 
 
 def build_market(build: str, node_id: str | None, types: frozenset[str] | None = None) -> BuildMarket:
@@ -61,9 +58,9 @@ def build_market(build: str, node_id: str | None, types: frozenset[str] | None =
 
 def _build_budget(build: str, policy: Policy) -> int:
     """This build's part of the operator's budget."""
-    builds = list(Build.objects.order_by("fingerprint"))
-    if len(builds) == 1:
+    if Build.objects.count() == 1:
         return policy.budget_microcredits_per_hour
+    builds = list(Build.objects.order_by("fingerprint"))
     asked = [_operations_per_hour(row) for row in builds]
     budgets = build_budgets(asked, policy.budget_microcredits_per_hour)
     return budgets[[row.fingerprint for row in builds].index(build)]
@@ -85,16 +82,14 @@ def _silent_replicas(build: BuildDescription) -> Replicas | None:
     return count_replicas(ranges, len(build.layers), build.experts_per_layer) if ranges else None
 
 
-def purse(now: datetime) -> Purse:
-    """The money that claims of this moment may be granted from."""
-    hour = start_of_hour(now)
-    reserved = reserved_microcredits_per_hour()
-    return Purse(
-        budget_microcredits_per_hour=queries.policy().budget_microcredits_per_hour,
-        reserved_microcredits_per_hour=reserved,
-        owed_this_hour=reserved - unreachable_this_hour(hour) + earned_by_ended_claims(hour),
-        now=now,
-    )
+def purse(now: datetime, policy: Policy | None = None) -> Purse:
+    """The money that claims of this moment may be granted from; `policy`: the one in force, if it was read already."""
+    in_force = policy or queries.policy()
+    hour = connection.ops.adapt_datetimefield_value(start_of_hour(now))
+    with connection.cursor() as cursor:
+        cursor.execute(_SUMS, [hour, *r.OPEN_STATES, hour])
+        reserved, unreachable, ended = (int(total) for total in cursor.fetchone())
+    return Purse(in_force.budget_microcredits_per_hour, reserved, reserved - unreachable + ended, now)
 
 
 def remaining_budget(now: datetime) -> int:

@@ -11,7 +11,7 @@ stays the last word: a writer that bypassed the lock gets Conflict.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -31,14 +31,12 @@ LOCK_TIMEOUT_SECONDS = 30.0
 APPEND_LIMIT = 1000
 READ_CHUNK = 2000
 
-_COLUMNS = (
-    "(position, stream, version, append_position, name, schema_version, body, recorded_at, idempotency_key)"
-)
+_COLUMNS = "(position, stream, version, append_position, name, schema_version, body, idempotency_key, recorded_at)"
 _INSERT_ROW = f"INSERT INTO market_event {_COLUMNS} VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-# One array per column: the server makes the rows, and the statement is the same for every number of events.
-_INSERT_ARRAYS = (
-    f"INSERT INTO market_event {_COLUMNS} SELECT * FROM unnest(%s::bigint[], %s::text[], %s::int[], %s::bigint[],"
-    " %s::text[], %s::smallint[], %s::jsonb[], %s::timestamptz[], %s::text[])"
+# All rows are one JSON document: one parameter, whose bodies need no second escaping.
+_INSERT_DOCUMENT = (
+    f"INSERT INTO market_event {_COLUMNS} SELECT (r->>0)::bigint, r->>1, (r->>2)::int, (r->>3)::bigint, r->>4,"
+    " (r->>5)::smallint, r->6, r->>7, %s FROM jsonb_array_elements(%s::jsonb) AS rows(r)"
 )
 
 _writers = FairLock()
@@ -90,24 +88,39 @@ def record(events: Sequence[Event], expected: Mapping[str, int], key: str | None
     To be called under the append lock. Raises Conflict.
     """
     recorded = _place(events, expected)
-    _insert(recorded, key)
+    write_rows(recorded, key)
     return recorded
 
 
-def _versions(streams: Sequence[str]) -> dict[str, int]:
-    """The version of each stream's last event, in one look-up."""
-    if len(streams) == 1:
-        return {streams[0]: Writer().version(streams[0])}
-    found = EventRow.objects.filter(stream__in=streams).values("stream").annotate(last=Max("version"))
-    return {**dict.fromkeys(streams, 0), **{row["stream"]: row["last"] for row in found}}
+@dataclass(frozen=True)
+class Heads:
+    """The newest position, and the version of each stream's last event; 0 where there is none."""
+
+    position: int
+    versions: dict[str, int]
+
+
+def heads(streams: Collection[str]) -> Heads:
+    """Both in one look-up."""
+    names = list(streams)
+    statement = "SELECT NULL, MAX(position) FROM market_event"
+    if names:
+        marks = ", ".join(["%s"] * len(names))
+        statement += (
+            f" UNION ALL SELECT stream, MAX(version) FROM market_event WHERE stream IN ({marks}) GROUP BY stream"
+        )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, names)
+        found = dict(cursor.fetchall())
+    return Heads(found.pop(None) or 0, {**dict.fromkeys(names, 0), **found})
 
 
 def _place(events: Sequence[Event], expected: Mapping[str, int]) -> list[Recorded]:
     """Gives every event its position and version; raises Conflict."""
-    position = last_position()
-    first = position + 1
     streams = [stream_of(event) for event in events]
-    versions = _versions(list(dict.fromkeys(streams)))
+    head = heads(set(streams))
+    position, versions = head.position, dict(head.versions)
+    first = position + 1
     for stream, version in expected.items():
         if versions.get(stream, version) != version:
             raise Conflict(
@@ -122,8 +135,8 @@ def _place(events: Sequence[Event], expected: Mapping[str, int]) -> list[Recorde
     return recorded
 
 
-def _insert(recorded: Sequence[Recorded], key: str | None) -> None:
-    """Writes the rows past the ORM: one statement for all of them, whatever their number."""
+def write_rows(recorded: Sequence[Recorded], key: str | None = None) -> None:
+    """Writes the rows past the ORM: one statement for all of them, whatever their number. Raises Conflict."""
     now = connection.ops.adapt_datetimefield_value(timezone.now())
     rows = [
         (
@@ -133,18 +146,17 @@ def _insert(recorded: Sequence[Recorded], key: str | None) -> None:
             item.append_position,
             item.event.NAME,
             item.event.VERSION,
-            json.dumps(codec.encode(item.event)),
-            now,
+            codec.encode(item.event),
             key if item.position == item.append_position else None,
         )
         for item in recorded
     ]
     try:
-        with transaction.atomic(savepoint=False), connection.cursor() as cursor:
+        with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
-                cursor.execute(_INSERT_ARRAYS, list(map(list, zip(*rows, strict=True))))
+                cursor.execute(_INSERT_DOCUMENT, [now, json.dumps(rows)])
             else:
-                cursor.executemany(_INSERT_ROW, rows)
+                cursor.executemany(_INSERT_ROW, [(*row[:6], json.dumps(row[6]), row[7], now) for row in rows])
     except IntegrityError as problem:
         raise Conflict(f"somebody appended at the same time: {problem}") from problem
 

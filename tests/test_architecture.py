@@ -37,6 +37,7 @@ ALLOWED_ACROSS: dict[str, tuple[str, ...]] = {
     "market": (),
     "relay": ("market.queries", "market.presence", "market.errors"),
     "inference": ("relay", "market.queries", "market.commands", "market.errors", "market.builds", "market.presence",
+                  "market.benchmarks",
                   "config.supervisor", "config.tasks", "config.celery"),
     "frontend": ("market", "relay", "inference", "config"),
     "config": ("market", "relay", "inference", "frontend"),

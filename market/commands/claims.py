@@ -27,7 +27,7 @@ from market.errors import (
     UnknownNode,
 )
 from market.events import layer_stream
-from market.models import Claim
+from market.models import Claim, Node
 from market.placement import BuildMarket, Run, best_runs, why_no_runs
 
 ATTEMPTS = 5
@@ -46,14 +46,14 @@ def claim_ranges(
     if not 0 < len(ranges) <= RANGES_LIMIT:
         raise BadRequest(f"a claim names 1 to {RANGES_LIMIT} ranges")
 
-    def attempt() -> list[queries.ClaimView]:
+    def attempt() -> set[int]:
         with store.writing() as writer:
             _check_node(node_id)
             market = snapshots.build_market(build or _only_build(), node_id)
             runs = wished_runs(market, ranges)
             return _grant(writer, node_id, market, runs, now or timezone.now(), all_or_none=True)
 
-    return _retried(attempt)
+    return _views(node_id, _retried(attempt))
 
 
 def claim_best(
@@ -69,13 +69,13 @@ def claim_best(
     Raises BudgetTooSmall, NoWork or a subclass, BudgetExhausted, Suspended, UnknownBuild, UnknownNode, Conflict.
     """
 
-    def attempt() -> list[queries.ClaimView]:
+    def attempt() -> set[int]:
         with store.writing() as writer:
             _check_node(node_id)
             market, runs = best_build(node_id, budget_bytes, build, types)
             return _grant(writer, node_id, market, runs, now or timezone.now(), all_or_none=False)
 
-    return _retried(attempt)
+    return _views(node_id, _retried(attempt))
 
 
 def best_build(
@@ -99,7 +99,12 @@ def best_build(
     return best[1], best[2]
 
 
-def _retried(attempt: Callable[[], list[queries.ClaimView]]) -> list[queries.ClaimView]:
+def _views(node_id: str, claim_ids: set[int]) -> list[queries.ClaimView]:
+    """Read after the commit: others need not wait for it."""
+    return [claim for claim in queries.node_claims(node_id) if claim.claim_id in claim_ids]
+
+
+def _retried(attempt: Callable[[], set[int]]) -> set[int]:
     for _ in range(ATTEMPTS - 1):
         try:
             return attempt()
@@ -109,10 +114,10 @@ def _retried(attempt: Callable[[], list[queries.ClaimView]]) -> list[queries.Cla
 
 
 def _check_node(node_id: str) -> None:
-    node = queries.node(node_id)
+    node = Node.objects.filter(node_id=node_id).first()
     if node is None:
         raise UnknownNode(f"no node {node_id!r} has registered")
-    if node.suspended:
+    if node.suspended_reason:
         raise Suspended(f"this device is suspended: {node.suspended_reason}")
     if node.leaves_at is not None:
         raise Leaving(f"this device leaves at {node.leaves_at.isoformat()}; say that it stays, then claim")
@@ -129,16 +134,17 @@ def _only_build() -> str:
 
 def _grant(
     writer: store.Writer, node_id: str, market: BuildMarket, runs: Sequence[Run], now: datetime, *, all_or_none: bool
-) -> list[queries.ClaimView]:
-    """Appends one ClaimGranted per run, in the order of streams."""
+) -> set[int]:
+    """Appends one ClaimGranted per run, in the order of streams; the ids of the claims."""
     if Claim.objects.filter(node_id=node_id, state__in=r.OPEN_STATES).count() + len(runs) > OPEN_CLAIMS_LIMIT:
         raise BadRequest(f"a device holds at most {OPEN_CLAIMS_LIMIT} claims")
     build = market.build.fingerprint
-    runs = within_budget(runs, snapshots.purse(now), all_or_none=all_or_none)
-    read = {stream: writer.version(stream) for stream in {layer_stream(build, run.layer) for run in runs}}
+    runs = within_budget(runs, snapshots.purse(now, market.policy), all_or_none=all_or_none)
+    read = store.heads({layer_stream(build, run.layer) for run in runs}).versions
     last_claim_id = Claim.objects.aggregate(last=Max("claim_id"))["last"] or 0
-    writer.append(grants(build, node_id, runs, last_claim_id, read, now), expected=read)
-    return [claim for claim in queries.node_claims(node_id) if claim.claim_id > last_claim_id]
+    granted = grants(build, node_id, runs, last_claim_id, read, now)
+    writer.append(granted, expected=read)
+    return {event.claim_id for event in granted}
 
 
 def release_claim(node_id: str, claim_id: int, *, reason: str = "owner", now: datetime | None = None) -> None:

@@ -13,12 +13,13 @@ from django.core.management.base import BaseCommand, CommandError
 from inference.benchmarks.api import api
 from inference.benchmarks.audit import audit
 from inference.benchmarks.kernel import kernel
+from inference.benchmarks.market import market
 from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.report import as_object, as_table
 from inference.benchmarks.wasm_page import NoBrowser
 
-BENCHMARKS = {"api": api, "audit": audit, "kernel": kernel, "overhead": overhead}
+BENCHMARKS = {"api": api, "audit": audit, "kernel": kernel, "market": market, "overhead": overhead}
 
 
 class Command(BaseCommand):
@@ -26,6 +27,7 @@ class Command(BaseCommand):
         "Measure something: overhead = the backbone with all experts local against plain llama.cpp; "
         "kernel = the browser's kernel against ggml, one thread each; "
         "api = streaming clients against the engine alone; "
+        "market = events, replays, claims and offers on SQLite and PostgreSQL; "
         "audit = rows until a liar is caught, false alarms, cost."
     )
     requires_system_checks = ()
