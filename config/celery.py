@@ -34,6 +34,7 @@ def timetable() -> dict[str, dict[str, Any]]:
     """Everything that happens by the clock: see the table of timers in docs/deploy.md."""
     return {
         "market-upkeep": entry("market.upkeep", settings.UPKEEP_SECONDS, UPKEEP_QUEUE),
+        "market-check-ledger": entry("market.check_ledger", settings.LEDGER_CHECK_SECONDS, UPKEEP_QUEUE),
         "inference-rescue": entry("inference.rescue", RESCUE_SECONDS, UPKEEP_QUEUE),
         **{f"canary-{queue}": entry("config.canary", CANARY_SECONDS, queue, queue) for queue in QUEUES},
     }

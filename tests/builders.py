@@ -5,6 +5,7 @@ Alice asks, Bob hosts experts, Mallory cheats.
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypedDict
 
 from market import commands, queries
 from market.builds import BuildDescription
@@ -15,6 +16,13 @@ FINGERPRINT = "0123456789abcdef0123456789abcdef"
 DEMO_EXPERT_BYTES = 110_592
 DIGEST = "ab" * 32
 OTHER_DIGEST = "cd" * 32
+
+
+class Why(TypedDict):
+    """Who does something, and why: named arguments of many commands."""
+
+    by: str
+    reason: str
 
 
 def later(seconds: float) -> datetime:
@@ -62,3 +70,20 @@ def verified(claim: queries.ClaimView, *, now: datetime = MORNING) -> queries.Cl
     live = queries.claim(claim.claim_id)
     assert live is not None
     return live
+
+
+def payable_device(name: str = "Bob's phone", *, layer: int = 0, rows: int = 1000, payee: str = "IBAN 1") -> Device:
+    """A device in an account with a payee that has earned for `rows` rows, on hold. The build must be there."""
+    device = registered(name)
+    owner_id = commands.create_owner(name, payee)
+    commands.link_node(device.node_id, owner_id, by="owner", reason="tested", now=MORNING)
+    worked(device, claimed(device, layer), rows)
+    return device
+
+
+def worked(device: Device, claim: queries.ClaimView, rows: int = 1000, *, key: str = "", end: float = 60) -> int:
+    """Credits one window that ends `end` seconds after MORNING; the amount."""
+    name = key or f"{device.node_id} {claim.claim_id} {end}"
+    window = (later(end - 60), later(end))
+    work = [(claim.claim_id, claim.layer, rows)]
+    return commands.credit_work(name, FINGERPRINT, device.node_id, *window, work, now=later(end)).amount_microcredits

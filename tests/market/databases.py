@@ -6,6 +6,7 @@ postgresql://postgres@127.0.0.1:5432/postgres. Each test gets a copy of a databa
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +65,7 @@ class PostgresDatabases:
             call_command("migrate", verbosity=0)
 
     def close(self) -> None:
-        self._run(f"DROP DATABASE {self._template} WITH (FORCE)")
+        drop_database(self._url, self._template)
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
@@ -74,7 +75,7 @@ class PostgresDatabases:
             with default_database(database(self._named(name), Path())):
                 yield
         finally:
-            self._run(f"DROP DATABASE {name} WITH (FORCE)")
+            drop_database(self._url, name)
 
     def _named(self, name: str) -> str:
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
@@ -82,6 +83,20 @@ class PostgresDatabases:
     def _run(self, statement: str) -> None:
         with psycopg.connect(self._url, autocommit=True) as admin:
             admin.execute(statement.encode())
+
+
+def drop_database(url: str, name: str, patience_seconds: float = 10.0) -> None:
+    """Drops a database with all its connections; a vacuum of the server's own that is at work there ends soon."""
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            with psycopg.connect(url, autocommit=True) as admin:
+                admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+            return
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectInUse):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def postgres_url() -> str:
