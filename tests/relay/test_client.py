@@ -1,5 +1,6 @@
 """relay/client.py against a real relay in this process: connects, answers, reconnects, stops, gives up when refused."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from time import monotonic
@@ -11,7 +12,7 @@ from relay.client import RelayClient
 from relay.frames import Frame, FrameType, Role
 from relay.records import Json
 from tests.relay.builders import FakeMarket
-from tests.relay.live_relay import LiveRelay, ToyWorker, live_relay, wait_until
+from tests.relay.live_relay import LiveRelay, LoopThread, ToyWorker, live_relay, wait_until
 
 
 @pytest.fixture
@@ -62,6 +63,67 @@ def test_it_keeps_trying_until_a_relay_is_there(relay: LiveRelay) -> None:
     relay.start()
 
     wait_until(lambda: bob.session)
+    bob.close()
+
+
+class TunnelProxy:
+    """An HTTP proxy that knows CONNECT, and leads every host name to this machine."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._tunnels: set[asyncio.Task[None] | None] = set()
+        self._thread = LoopThread()
+        self._server = self._thread.run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tunnels.add(asyncio.current_task())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.asked.append(head.split("\r\n")[0])
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(head.split()[1].rpartition(":")[2]))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(pipe(reader, far_writer), pipe(far_reader, writer))
+
+    def close(self) -> None:
+        self._thread.run(self._close())
+        self._thread.close()
+
+    async def _close(self) -> None:
+        self._server.close()
+        await asyncio.gather(*filter(None, self._tunnels))
+
+
+async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy"])
+def test_it_goes_through_the_proxy_of_the_environment(
+    relay: LiveRelay, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    proxy = TunnelProxy()
+    for other in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, proxy.url)
+
+    bob = ToyWorker(f"ws://relay.test:{relay.port}/relay/")
+
+    assert wait_until(lambda: bob.session)
+    assert proxy.asked == [f"CONNECT relay.test:{relay.port} HTTP/1.1"]
+    bob.close()
+    proxy.close()
+
+
+def test_it_reaches_this_machine_itself_without_a_proxy(relay: LiveRelay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+
+    bob = ToyWorker(relay.url)
+
+    assert wait_until(lambda: bob.session)
     bob.close()
 
 

@@ -1,4 +1,4 @@
-"""`manage.py demo m0|m1`: runs a milestone on the demo model and prints its figures."""
+"""`manage.py demo m0|m1|m2`: runs a milestone on the demo model and prints its figures."""
 
 from importlib import import_module
 from typing import Any
@@ -11,6 +11,7 @@ from inference.errors import InferenceError
 MILESTONES = {
     "m0": "the backbone runs the model alone, all experts local",
     "m1": "expert slices in separate worker processes on this host, logits identical",
+    "m2": "workers behind a NAT through the relay on port 443, on slow lines that stall and break (root)",
 }
 
 
