@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pytest_django import Settings
 
-from market import commands, presence, queries, snapshots, store
+from market import commands, presence, queries, replay, snapshots, store
 from market.commands.claims import OPEN_CLAIMS_LIMIT
 from market.errors import (
     AlreadyHeld,
@@ -20,6 +20,7 @@ from market.errors import (
     FullyCovered,
     MarketError,
     NoBuilds,
+    NoWork,
     OverSubscribed,
     RangeOutside,
     TypesUnsupported,
@@ -332,6 +333,28 @@ class TestRaces:
         assert Counter(outcomes) == {"granted": 2, "over_subscribed": 10}
         assert queries.coverage(FINGERPRINT)[0].tolist() == [0, 0, 2, 2, 2, 2, 0, 0]
         assert sorted(Claim.objects.values_list("fence", flat=True)) == [1, 2]
+
+    def test_sixty_four_devices_at_once_neither_over_subscribe_nor_overspend(self) -> None:
+        commands.publish_build(demo_build(layers=4, experts=16))
+        policy = Policy(budget_microcredits_per_hour=10**6, target_replicas=1, maximum_replicas=2)
+        commands.change_policy(policy, by="operator", reason="tested")
+        devices = [registered(f"device {number}") for number in range(64)]
+        refused: list[str] = []
+
+        def work(number: int) -> None:
+            for _ in range(2):
+                try:
+                    commands.claim_best(devices[number].node_id, 2 * DEMO_EXPERT_BYTES)
+                except (NoWork, BudgetExhausted) as problem:
+                    refused.append(problem.code)
+
+        in_threads(len(devices), work)
+
+        assert (queries.coverage(FINGERPRINT) == 2).all()
+        assert Claim.objects.count() + len(refused) == 128
+        assert snapshots.reserved_microcredits_per_hour() <= 10**6
+        assert sum(Claim.objects.values_list("cap_microcredits_per_hour", flat=True)) <= 10**6
+        assert replay.check().ok
 
     def test_devices_that_race_for_the_best_spread_over_everything(self) -> None:
         commands.publish_build(demo_build(layers=4, experts=16))
