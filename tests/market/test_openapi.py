@@ -8,6 +8,7 @@ import schemathesis
 from django.core.wsgi import get_wsgi_application
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from schemathesis.core.result import Ok
 
 from market import commands
 from tests.builders import claimed, demo_build, registered
@@ -22,7 +23,7 @@ def test_no_request_makes_the_server_fail() -> None:
     bob = registered()
     claim = claimed(bob)
     schema = schemathesis.openapi.from_wsgi("/api/openapi.json", get_wsgi_application())
-    operations = [result.ok() for result in schema.get_all_operations()]
+    operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
     answers: dict[int, int] = {}
 
     def check(case: Any, token: str | None) -> None:
