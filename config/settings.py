@@ -62,6 +62,12 @@ RELAY_URLS = _env.words(
 DISPATCH_DEADLINE_SECONDS = _env.seconds(
     "DISPATCH_DEADLINE_SECONDS", 2.0, "Longest wait for one worker in one layer, before history."
 )
+DISPATCH_RESULTS = _env.text(
+    "DISPATCH_RESULTS",
+    "exact",
+    "What workers send back: exact (a float32 row per expert, the bits of plain llama.cpp), or partial sums per token: "
+    "sums-f32, sums-f16 (fewer bytes, not exact; docs/verification.md).",
+)
 CREDIT_WINDOW_SECONDS = _env.seconds("CREDIT_WINDOW_SECONDS", 60.0, "Length of one credit window per node.")
 SPOOL_SECONDS = _env.seconds("SPOOL_SECONDS", 10.0, "Time between two writes of the open credit window to disk.")
 

@@ -20,9 +20,12 @@ from enum import Enum
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from inference.challenge import ROW_ERROR_LIMIT, row_errors
-from inference.rows import Float32Array, IntArray
+from inference.rows import Float32Array, IntArray, partial_sums
+
+Answer = Float32Array | npt.NDArray[np.float16]
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +55,33 @@ class NodeClass:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """How pairs were added up for an answer of partial sums, see `inference.rows.partial_sums`."""
+
+    row_of_pair: npt.NDArray[np.integer]
+    weights: Float32Array
+    rows: int
+    kind: type[np.float32] | type[np.float16]
+
+
+@dataclass(frozen=True)
 class AuditCase:
-    """A used answer. rows: (m, n_embd) float32, one per pair; experts: (m,) int32; answer: (m, n_embd) float32."""
+    """A used answer. rows: (m, n_embd) float32, one per pair; experts: (m,) int32; answer: (m, n_embd) float32, or
+    (sums.rows, n_embd) partial sums."""
 
     who: NodeClass
     layer: int
     rows: Float32Array
     experts: IntArray
-    answer: Float32Array
+    answer: Answer
+    sums: Sums | None = None
+
+    def expected(self, computed: Float32Array) -> Answer:
+        """What the answer must be, from the right row of every pair."""
+        sums = self.sums
+        if sums is None:
+            return computed
+        return partial_sums(computed, sums.row_of_pair, sums.weights, sums.rows, sums.kind)
 
     @property
     def size_bytes(self) -> int:
@@ -114,13 +136,14 @@ class Ledger:
             return Plan.BEFORE
         return Plan.AFTER if draw < record.probability() else Plan.NONE
 
-    def judge(self, case: AuditCase, expected: Float32Array, *, used: bool) -> Finding | None:
-        """Compares an answer with the right one and notes the verdict; the finding when it fails."""
-        record = self.of(case.who)
+    def judge(self, case: AuditCase, computed: Float32Array, *, used: bool) -> Finding | None:
+        """Compares an answer with the right row of every pair and notes the verdict; the finding when it fails."""
+        record, expected = self.of(case.who), case.expected(computed)
+        errors = row_errors(case.answer.astype(np.float32), expected.astype(np.float32))
         if case.who.kernel_class == self._kernel_class:
-            rule, wrong = "bits", (case.answer.view(np.uint32) != expected.view(np.uint32)).any(axis=1)
+            bits = np.uint16 if expected.dtype == np.float16 else np.uint32
+            rule, wrong = "bits", (case.answer.view(bits) != expected.view(bits)).any(axis=1)
         else:
-            errors = row_errors(case.answer, expected)
             rule, wrong = "row_limit", errors > ROW_ERROR_LIMIT
             record.errors.extend((errors > FIRST_MODE_LIMIT).tolist())
             # Counted against a whole window from the first row on: honest nodes reach it as good as never (binomial
@@ -132,7 +155,7 @@ class Ledger:
             return None
         record.passes = 0
         record.errors.clear()
-        worst = float(row_errors(case.answer, expected).max())
+        worst = float(errors.max())
         return Finding(case.who, case.layer, len(wrong), int(wrong.sum()), worst, used, rule)
 
 

@@ -63,9 +63,12 @@ class ExpertCall:
 
     hidden: (tokens, n_embd) float32, read; expert_ids: (tokens, used) int32, read; output: (tokens, used, n_embd)
     float32, to be filled by `compute_all`, or by `compute` for some (token, slot) pairs and by the caller for the rest.
+    Only when the backend takes the router's weights too (`SwarmBackend.takes_weights`): weights (tokens, used) float32,
+    read, and weighted (tokens, used, n_embd) float32 = output x weights, which must then be filled as well, and which
+    may lie in the same memory as `output`. llama.cpp adds its slots up afterwards.
     """
 
-    __slots__ = ("_graph", "_lane", "_layer_tensors", "expert_ids", "hidden", "layer", "output")
+    __slots__ = ("_graph", "_lane", "_layer_tensors", "expert_ids", "hidden", "layer", "output", "weighted", "weights")
 
     def __init__(self, lane: Lane, graph: int, layer: int, tensors: "LayerTensors") -> None:
         self._lane, self._graph, self._layer_tensors = lane, graph, tensors
@@ -78,6 +81,15 @@ class ExpertCall:
         self.output: Float32Array = _strided(
             down, C.c_float, (tokens, used, down.ne[0]), (down.nb[2], down.nb[1], down.nb[0])
         )
+        self.weights: Float32Array | None = None
+        self.weighted: Float32Array | None = None
+        if tensors.product is not None:
+            product = tensors.product.contents
+            factor = product.src[1].contents
+            self.weights = _strided(factor, C.c_float, (tokens, used), (factor.nb[2], factor.nb[1]))
+            self.weighted = _strided(
+                product, C.c_float, (tokens, used, product.ne[0]), (product.nb[2], product.nb[1], product.nb[0])
+            )
 
     @property
     def lane_number(self) -> int:
@@ -119,13 +131,18 @@ Handler = Callable[[ExpertCall], None]
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """The products of one recognised layer in the order gate, up, down or gate_up, down."""
+    """The products of one recognised layer in the order gate, up, down or gate_up, down; product: the down product
+    times the router's weights, where it was claimed."""
 
     products: tuple[Any, ...]
+    product: Any = None
 
 
 class SwarmBackend:
     """The registered device. ggml has no way to take a device back, so there is one per process, for good.
+
+    takes_weights: contexts created from now on hand over the multiplication by the router's weights too. Exact mode
+    does without: then that multiplication is none of our business.
 
     Every callback stays referenced by this object: C keeps their addresses.
     """
@@ -134,6 +151,7 @@ class SwarmBackend:
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
+        self.takes_weights = False
         self.lanes: list[Lane] = []
         self._library = ggml.load()
         self._lane_settings: tuple[int, int] | None = None
@@ -141,6 +159,7 @@ class SwarmBackend:
         self._contexts: list[tuple[ggml.Backend, Any, Any]] = []
         self._guid = (C.c_uint8 * 16)(*b"expertswarm-ggml")
         self._mul_mat_id, self._glu = self._library.ops["MUL_MAT_ID"], self._library.ops["GLU"]
+        self._mul = self._library.ops["MUL"]
         self._passive = frozenset(self._library.ops[name] for name in PASSIVE_OPS)
         self._device = ggml.Device()
         self._registry = ggml.Registry(ggml.BACKEND_API_VERSION)
@@ -236,7 +255,19 @@ class SwarmBackend:
             while source.op in self._passive and source.src[0]:
                 source = source.src[0].contents
             return bool(source.op == self._mul_mat_id)
+        if operation == self._mul and self.takes_weights:
+            return self._is_weighting(node)
         return operation in self._passive
+
+    def _is_weighting(self, node: Any) -> bool:
+        """Whether a MUL scales every row of a down product by one number."""
+        if not node.src[0] or not node.src[1]:
+            return False
+        rows, factor = node.src[0].contents, node.src[1].contents
+        if rows.op != self._mul_mat_id or not rows.src[0].contents.name.endswith(b"ffn_down_exps.weight"):
+            return False
+        shapes = (factor.ne[0], factor.ne[1], factor.ne[2]), (1, rows.ne[1], rows.ne[2])
+        return bool(shapes[0] == shapes[1] and factor.type == ggml.TYPE_F32)
 
     def _graph_compute(self, lane: Lane, graph: int) -> int:
         # llama.cpp runs the same allocated graph again while the batch keeps its shape; the scheduler gives every new
@@ -264,7 +295,7 @@ class SwarmBackend:
     def _recognise(self, nodes: list[Any]) -> tuple[int, LayerTensors] | None:
         """The layer and its products when the split is exactly one SwiGLU expert layer, else None."""
         products: dict[bytes, Any] = {}
-        layer, glu = -1, None
+        layer, glu, product = -1, None, None
         for node in nodes:
             tensor = node.contents
             if tensor.op == self._mul_mat_id:
@@ -277,6 +308,8 @@ class SwarmBackend:
                 if glu is not None:
                     return None
                 glu = tensor
+            elif tensor.op == self._mul and product is None and self._is_weighting(tensor):
+                product = node
             elif tensor.op not in self._passive:
                 return None
         if glu is None or glu.op_params[0] != ggml.GLU_OP_SWIGLU or glu.op_params[1] != 0:
@@ -287,7 +320,9 @@ class SwarmBackend:
             order = (products[b"gate_up"], products[b"down"])
         else:
             return None
-        return (layer, LayerTensors(order)) if self._is_expert_layer(order, glu) else None
+        if product is not None and C.addressof(product.contents.src[0].contents) != C.addressof(order[-1].contents):
+            return None
+        return (layer, LayerTensors(order, product)) if self._is_expert_layer(order, glu) else None
 
     @staticmethod
     def _is_expert_layer(products: tuple[Any, ...], glu: Any) -> bool:

@@ -73,7 +73,8 @@ class Dispatcher:
     def __call__(self, call: ExpertCall) -> None:
         """Fills `call.output`."""
         layer = self._table.layer(call.layer)
-        if layer is None or len(call.hidden) > self.policy.tokens_limit:
+        is_compact = self.policy.is_compact and call.weights is not None
+        if layer is None or (len(call.hidden) > self.policy.tokens_limit and not is_compact):
             call.compute_all()
             place = RowPlace.UNCOVERED if layer is None else RowPlace.PREFILL
             self.book.count(call.layer, call.expert_ids, Counter({place: call.expert_ids.size}), Counter(), [])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from inference.rows import RowType
+from relay.frames import ResultDtype
 from relay.work import Dispatch, Outcome
 
 
@@ -25,10 +26,16 @@ class DispatchPolicy:
     """deadline_seconds: longest wait for one owner, and within which a second owner may still be asked; tokens_limit:
     steps of more tokens (prompts) stay local; owner_bytes_limit: most bytes sent plus expected per owner, layer and
     step, whatever its measured rate allows; row_type: F32, or Q8 where it is exact; kernel_class: when set, only owners
-    of this class compute (bit-identical results)."""
+    of this class compute (bit-identical results); result_dtype: F32 is exact mode; with a partial one (compact mode)
+    workers that can add up their rows times the router's weights, and prompts go to workers too, within the caps."""
 
     deadline_seconds: float = 2.0
     tokens_limit: int = 128
     owner_bytes_limit: int = 16 << 20
     row_type: RowType = RowType.Q8
     kernel_class: str | None = None
+    result_dtype: ResultDtype = ResultDtype.F32
+
+    @property
+    def is_compact(self) -> bool:
+        return self.result_dtype is not ResultDtype.F32

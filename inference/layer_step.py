@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from inference.audit import AuditCase, Auditor, NodeClass, Plan
+from inference.audit import AuditCase, Auditor, NodeClass, Plan, Sums
 from inference.backend import ExpertCall
 from inference.dispatch_book import Book
 from inference.dispatch_policy import DispatchPolicy, Transport
@@ -25,9 +25,11 @@ from inference.replica_table import LayerReplicas, Replica
 from inference.rows import TYPE_Q8_K, ByteArray, Float32Array, RowType
 from inference.waiting import Arrival, Waiting
 from inference.work_report import Moment, RowPlace
+from relay.frames import ResultDtype
 from relay.work import Dispatch, Failed
 
 RESULT_BYTES = 4  # float32 per value
+Values = Float32Array | npt.NDArray[np.float16]
 
 
 @dataclass
@@ -67,6 +69,7 @@ class LayerStep:
         self._missing: list[Group] = []
         self._encoded: Float32Array | ByteArray = call.hidden
         self._row_type = RowType.F32
+        self._sums: list[tuple[Group, Values]] = []
         self._give_up_at = 0.0
 
     def run(self) -> None:
@@ -83,6 +86,20 @@ class LayerStep:
         self._collect()
         if self._missing:
             self._compute(np.concatenate([self._flat(group) for group in self._missing]))
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Where the router's weights are ours to apply: rows times weights, and each partial sum in the place of its
+        row's first pair, zeros in the places of the others. llama.cpp adds the places up."""
+        call = self._call
+        if call.weights is None or call.weighted is None:
+            return
+        np.multiply(call.output, call.weights[:, :, None], out=call.weighted)
+        for group, values in self._sums:
+            _, row_of_pair = group.rows()
+            is_first = np.diff(row_of_pair, prepend=-1) > 0
+            call.weighted[group.tokens, group.slots] = 0
+            call.weighted[group.tokens[is_first], group.slots[is_first]] = values
 
     def _compute(self, flat: IndexArray) -> None:
         if len(flat):
@@ -121,7 +138,8 @@ class LayerStep:
         _, measured = self._book.limits(replica.session, self._policy.deadline_seconds)
         cap = min(measured, self._policy.owner_bytes_limit)
         row_bytes, result_bytes = 4 * self._width, RESULT_BYTES * self._width
-        if group.moved_bytes(row_bytes, result_bytes) <= cap:
+        saved = self._saved_bytes(group) if self._gives_sums(replica) else 0
+        if group.moved_bytes(row_bytes, result_bytes) + saved <= cap:
             return group, flat[:0]
         kept = within_cap(experts[flat], row_bytes + result_bytes, cap)
         return Group(replica, group.tokens[kept], group.slots[kept]), flat[~kept]
@@ -146,9 +164,11 @@ class LayerStep:
         for number, group, request in zip(numbers, groups, requests, strict=True):
             seconds, _ = self._book.limits(group.replica.session, self._policy.deadline_seconds)
             moved = group.moved_bytes(row_bytes, result_bytes)
+            if self._gives_sums(group.replica):
+                moved += self._saved_bytes(group)
             plan = self._auditor.plan(owner_of(group.replica)) if self._auditor else Plan.NONE
             self._flights[number] = Flight(group, request, sent_at, sent_at + seconds, plan, moved, is_retry)
-            self.moments[Moment.SENT_BYTES] += moved - result_bytes * len(group.tokens)
+            self.moments[Moment.SENT_BYTES] += group.moved_bytes(row_bytes, 0)
 
     def _request(self, group: Group) -> Dispatch:
         """One frame's worth: every row once, pairs (row, expert)."""
@@ -157,7 +177,10 @@ class LayerStep:
         pairs[:, 0] = row_of_pair
         pairs[:, 1] = self._call.expert_ids[group.tokens, group.slots]
         replica = group.replica
+        gives_sums = self._gives_sums(replica)
         return Dispatch(
+            result_dtype=int(self._policy.result_dtype) if gives_sums else int(ResultDtype.F32),
+            weights=self._weights(group) if gives_sums else None,
             session=replica.session,
             layer=self._call.layer,
             fence=replica.fence,
@@ -166,6 +189,20 @@ class LayerStep:
             rows=self._encoded[rows],
             pairs=pairs,
         )
+
+    def _gives_sums(self, replica: Replica) -> bool:
+        return self._policy.is_compact and replica.gives_sums and self._call.weights is not None
+
+    def _weights(self, group: Group) -> Float32Array:
+        assert self._call.weights is not None
+        return self._call.weights[group.tokens, group.slots]
+
+    def _saved_bytes(self, group: Group) -> int:
+        """What partial sums move instead of a row per pair (negative), and the weights."""
+        rows, width = len(group.rows()[0]), self._width
+        size = 2 if self._policy.result_dtype is ResultDtype.PARTIAL_F16 else 4
+        saved: int = (rows * size - len(group.tokens) * RESULT_BYTES) * width + 4 * len(group.tokens)
+        return saved
 
     # --- collecting ---------------------------------------------------------------------------------------------------
     def _collect(self) -> None:
@@ -196,7 +233,8 @@ class LayerStep:
             return
         values = outcome.values
         self.moments[Moment.RECEIVED_BYTES] += values.nbytes
-        if values.shape != (len(group.tokens), self._width) or values.dtype != np.float32:
+        shape, kind = self._shape(group)
+        if values.shape != shape or values.dtype != kind:
             self._fail(flight, RowPlace.BAD_SHAPE, "bad_shape")
         elif not np.isfinite(values).all():
             self._fail(flight, RowPlace.NOT_FINITE, "not_finite")
@@ -204,13 +242,29 @@ class LayerStep:
             self._fail(flight, RowPlace.AUDIT_FAILED, "audit_failed")
         else:
             if flight.plan is not Plan.BEFORE:
-                self._call.output[group.tokens, group.slots] = values
+                self._use(group, values)
             self.used.append(group)
             self._book.answered(group, arrival.at - flight.sent_at, flight.moved_bytes)
             if flight.plan is Plan.AFTER:
                 self._audit_later(group, values)
 
-    def _is_right(self, flight: Flight, values: Float32Array) -> bool:
+    def _shape(self, group: Group) -> tuple[tuple[int, int], type[np.float32] | type[np.float16]]:
+        """What an answer must look like."""
+        if not self._gives_sums(group.replica):
+            return (len(group.tokens), self._width), np.float32
+        return (len(group.rows()[0]), self._width), self._sum_kind()
+
+    def _sum_kind(self) -> type[np.float32] | type[np.float16]:
+        return np.float16 if self._policy.result_dtype is ResultDtype.PARTIAL_F16 else np.float32
+
+    def _use(self, group: Group, values: Values) -> None:
+        if self._gives_sums(group.replica):
+            # `weighted` may lie in the memory of `output`, which is still being filled.
+            self._sums.append((group, values))
+        else:
+            self._call.output[group.tokens, group.slots] = values
+
+    def _is_right(self, flight: Flight, values: Values) -> bool:
         """An audit before use, against what was computed here meanwhile."""
         assert self._auditor is not None
         self.moments[Moment.AUDITED_BEFORE] += 1
@@ -219,15 +273,21 @@ class LayerStep:
         group = flight.group
         return self._auditor.check(self._case(group, values), self._call.output[group.tokens, group.slots])
 
-    def _audit_later(self, group: Group, values: Float32Array) -> None:
+    def _audit_later(self, group: Group, values: Values) -> None:
         assert self._auditor is not None
         is_queued = self._auditor.submit(self._case(group, values))
         self.moments[Moment.AUDITED_AFTER if is_queued else Moment.AUDIT_SKIPPED] += 1
 
-    def _case(self, group: Group, values: Float32Array) -> AuditCase:
+    def _case(self, group: Group, values: Values) -> AuditCase:
         """Rows are copied: llama.cpp writes over them after this call."""
         experts = self._call.expert_ids[group.tokens, group.slots]
-        return AuditCase(owner_of(group.replica), self._call.layer, self._call.hidden[group.tokens], experts, values)
+        sums = None
+        if self._gives_sums(group.replica):
+            rows, row_of_pair = group.rows()
+            sums = Sums(row_of_pair, self._weights(group), len(rows), self._sum_kind())
+        return AuditCase(
+            owner_of(group.replica), self._call.layer, self._call.hidden[group.tokens], experts, values, sums
+        )
 
     # --- falling back -------------------------------------------------------------------------------------------------
     def _fail(self, flight: Flight, place: RowPlace, code: str) -> None:

@@ -5,7 +5,6 @@ is the one place of `inference` where the pure parts meet the market's commands 
 """
 
 import logging
-import queue
 import secrets
 import threading
 import time
@@ -131,6 +130,7 @@ class NodeHost:
 
     @classmethod
     def from_settings(cls) -> "NodeHost":
+        self.backend.takes_weights = settings.policy.is_compact
         """The backbone that config/settings.py describes; raises InferenceError with what to do."""
         from inference.reports import host_settings, market_port
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 class Replica:
     """Experts [first, last) of one layer in the memory of one connected worker, under one lease.
 
-    session: how the transport addresses the worker; fence: the lease's number, which the worker checks.
+    session: how the transport addresses the worker; fence: the lease's number, which the worker checks; gives_sums:
+    whether it can answer with partial sums.
     """
 
     session: Hashable
@@ -25,6 +26,7 @@ class Replica:
     first: int
     last: int
     kernel_class: str
+    gives_sums: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from django.db import DatabaseError, close_old_connections
 from inference.audit import Finding, NodeClass
 from inference.bookkeeper import CreditRefused, NotAcknowledged
 from inference.credit_spool import CreditWindow
+from inference.dispatch_policy import DispatchPolicy
 from inference.errors import InferenceError
 from inference.gguf_index import ModelIndex
 from inference.host_settings import HostSettings, MarketPort
@@ -24,10 +25,12 @@ from inference.verification import Verdict, Verification
 from market import commands, queries
 from market.builds import BuildDescription
 from market.errors import Busy, Conflict, MarketError
+from relay.frames import ResultDtype
 
 logger = logging.getLogger(__name__)
 
 SHORTEST_WINDOW_SECONDS = 0.001
+RESULTS = {"exact": ResultDtype.F32, "sums-f32": ResultDtype.PARTIAL_F32, "sums-f16": ResultDtype.PARTIAL_F16}
 
 
 def host_settings() -> HostSettings:
@@ -47,7 +50,16 @@ def host_settings() -> HostSettings:
         window_seconds=settings.CREDIT_WINDOW_SECONDS,
         spool_seconds=settings.SPOOL_SECONDS,
         demand_seconds=settings.DEMAND_SECONDS,
+        policy=policy(settings.DISPATCH_RESULTS, settings.DISPATCH_DEADLINE_SECONDS),
     )
+
+
+def policy(results: str, deadline_seconds: float) -> DispatchPolicy:
+    """The dispatcher's limits; raises InferenceError for results that do not exist."""
+    try:
+        return DispatchPolicy(deadline_seconds=deadline_seconds, result_dtype=RESULTS[results])
+    except KeyError:
+        raise InferenceError(f"DISPATCH_RESULTS must be one of {', '.join(RESULTS)}, not {results!r}") from None
 
 
 def relay_url(public_url: str) -> str:

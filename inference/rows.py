@@ -81,3 +81,24 @@ def dequantize_wire(wire: ByteArray, block_type: int) -> Float32Array:
         values = blocks[:, :, 2:].view(np.int8)
     rows: Float32Array = (values.astype(np.float32) * scales).reshape(count, -1)
     return rows
+
+
+def partial_sums(
+    values: Float32Array,
+    row_of_pair: npt.NDArray[np.integer],
+    weights: Float32Array,
+    rows: int,
+    kind: type[np.float32] | type[np.float16] = np.float32,
+) -> npt.NDArray[np.float32] | npt.NDArray[np.float16]:
+    """(rows, n_embd): per row the values of its pairs times their weights, added in float32 in the pairs' order.
+
+    values (pairs, n_embd) float32; row_of_pair (pairs,); weights (pairs,). Half precision only at the end; what does
+    not fit becomes infinite, which a receiver refuses.
+    """
+    weighted = values * weights[:, None]
+    sums: Float32Array = np.zeros((rows, values.shape[1]), np.float32)
+    np.add.at(sums, row_of_pair, weighted)
+    if kind is np.float32:
+        return sums
+    with np.errstate(over="ignore"):
+        return sums.astype(np.float16)

@@ -10,7 +10,7 @@ into market commands).
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -152,7 +152,15 @@ class Verifier:
     def _publish(self, roster: Roster) -> None:
         usable = [
             Replica(
-                key, session.node_id, held.claim_id, held.fence, held.layer, held.first, held.last, session.kernel_class
+                key,
+                session.node_id,
+                held.claim_id,
+                held.fence,
+                held.layer,
+                held.first,
+                held.last,
+                session.kernel_class,
+                gives_sums="sums" in _results(session),
             )
             for key, session in roster.items()
             for held in session.replicas
@@ -217,5 +225,13 @@ class Verifier:
             return Verdict.NO_ANSWER
         assert isinstance(outcome, Result)
         expected = self._oracle.compute(held.layer, rows, pairs[:, 1].astype(np.int32))
-        right = passes(outcome.values, expected, same_class=kernel_class == self._kernel_class)
+        right = passes(
+            outcome.values.astype(np.float32, copy=False), expected, same_class=kernel_class == self._kernel_class
+        )
         return Verdict.PASSED if right else Verdict.WRONG_ANSWER
+
+
+def _results(session: RosterSession) -> Collection[str]:
+    """What the worker says it can answer beside a row per pair; strangers may say anything."""
+    results = session.capabilities.get("results", ())
+    return [name for name in results if isinstance(name, str)] if isinstance(results, list) else ()

@@ -258,11 +258,15 @@ class BackboneLink:
             rows=rows,
             row_dtype=dispatch.row_dtype,
             kind=_KINDS[dispatch.kind],
+            result_dtype=dispatch.result_dtype,
+            weights=dispatch.weights,
         )
         if not self._clients[key.relay].try_send(frame):
             return Failed(LinkCode.NO_CREDIT, "this worker has not yet taken what was sent before")
         self.counters["sent_bytes"] += len(frame.body)
-        self._open.add(request, key, pairs.shape[0], n_embd, on_done)
+        self._open.add(
+            request, key, pairs.shape[0], n_embd, on_done, rows=rows.shape[0], result_dtype=dispatch.result_dtype
+        )
         return None
 
     def _cancel_all(self, requests: tuple[int, ...]) -> None:

@@ -68,9 +68,12 @@ class RowDtype(IntEnum):
 
 
 class ResultDtype(IntEnum):
-    """How results are written: one float32 row per pair, in the order of the pairs."""
+    """How results are written: one float32 row per pair, in the order of the pairs; or partial sums, one row per row of
+    the request: the rows of its pairs times their weights, added up, as float32 or float16."""
 
     F32 = 0
+    PARTIAL_F32 = 1
+    PARTIAL_F16 = 2
 
 
 class Frame(NamedTuple):

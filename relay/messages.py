@@ -32,6 +32,7 @@ Q8_VALUES = 256
 Q8_BYTES = 4 + Q8_VALUES
 # Row dtype: bytes of its smallest unit, values in it.
 _ROW_UNITS = {int(RowDtype.F32): (4, 1), int(RowDtype.Q8): (Q8_BYTES, Q8_VALUES)}
+_RESULT_TYPES = {int(ResultDtype.F32): "<f4", int(ResultDtype.PARTIAL_F32): "<f4", int(ResultDtype.PARTIAL_F16): "<f2"}
 # fence u32, claim_id u64
 LEASE = struct.Struct("<IQ")
 PAIR_BYTES = 4
@@ -171,12 +172,14 @@ def read_lease(frame: Frame) -> Lease:
 
 @dataclass(frozen=True)
 class DispatchBody:
-    """pairs (P, 2) uint16: row index, global expert number; rows (R, n_embd) float32 or (R, row bytes) uint8 (Q8)."""
+    """pairs (P, 2) uint16: row index, global expert number; rows (R, n_embd) float32 or (R, row bytes) uint8 (Q8);
+    weights (P,) float32 where partial sums are asked for."""
 
     fence: int
     claim_id: int
     pairs: npt.NDArray[np.uint16]
     rows: Rows
+    weights: npt.NDArray[np.float32] | None = None
 
 
 def dispatch_frame(
@@ -189,9 +192,16 @@ def dispatch_frame(
     rows: Rows,
     row_dtype: int = RowDtype.F32,
     kind: FrameType = FrameType.DISPATCH,
+    result_dtype: int = ResultDtype.F32,
+    weights: npt.NDArray[np.float32] | None = None,
 ) -> Frame:
-    """DISPATCH or CHALLENGE with body 12 + 4 P + R x row bytes; arrays as in DispatchBody, C-contiguous."""
-    body = b"".join((LEASE.pack(*lease), pairs.tobytes(), rows.tobytes()))
+    """DISPATCH or CHALLENGE, body 12 + 4 P (+ 4 P weights) + R x row bytes; arrays as in DispatchBody, C-contiguous.
+
+    Weights belong to the partial result dtypes, and only to them.
+    """
+    assert (weights is None) == (result_dtype == ResultDtype.F32)
+    factors = b"" if weights is None else np.asarray(weights, "<f4").tobytes()
+    body = b"".join((LEASE.pack(*lease), pairs.tobytes(), factors, rows.tobytes()))
     return Frame(
         kind,
         layer=layer,
@@ -200,6 +210,7 @@ def dispatch_frame(
         rows=rows.shape[0],
         pairs=pairs.shape[0],
         row_dtype=row_dtype,
+        result_dtype=result_dtype,
         body=body,
     )
 
@@ -208,23 +219,26 @@ def read_dispatch(frame: Frame) -> DispatchBody:
     """The body of a whole DISPATCH or CHALLENGE. Raises MessageError."""
     lease = read_lease(frame)
     row_count, pair_count = frame.rows, frame.pairs
-    size = len(frame.body) - LEASE.size - PAIR_BYTES * pair_count
+    is_partial = frame.result_dtype != ResultDtype.F32
+    start = LEASE.size + PAIR_BYTES * pair_count * (2 if is_partial else 1)
+    size = len(frame.body) - start
     if not row_count or not pair_count or size <= 0 or size % row_count:
         raise MessageError(f"{len(frame.body)} bytes do not hold {pair_count} pairs and {row_count} equal rows")
     row_width(frame.row_dtype, size // row_count)
     pairs = _array(frame.body, "<u2", 2 * pair_count, LEASE.size).reshape(pair_count, 2)
     if int(pairs[:, 0].max()) >= row_count:
         raise MessageError("a pair names a row that is not there")
-    start = LEASE.size + PAIR_BYTES * pair_count
+    weights = _array(frame.body, "<f4", pair_count, LEASE.size + PAIR_BYTES * pair_count) if is_partial else None
     if frame.row_dtype == RowDtype.F32:
         rows = _array(frame.body, "<f4", size // 4, start)
     else:
         rows = _array(frame.body, "u1", size, start)
-    return DispatchBody(lease.fence, lease.claim_id, pairs, rows.reshape(row_count, -1))
+    return DispatchBody(lease.fence, lease.claim_id, pairs, rows.reshape(row_count, -1), weights)
 
 
-def result_frame(request: Frame, values: npt.NDArray[np.float32]) -> Frame:
-    """RESULT that answers `request` (DISPATCH or CHALLENGE): values (P, n_embd) float32, in the order of the pairs."""
+def result_frame(request: Frame, values: npt.NDArray[np.float32] | npt.NDArray[np.float16]) -> Frame:
+    """RESULT that answers `request` (DISPATCH or CHALLENGE): values (P, n_embd) float32, in the order of the pairs, or
+    (R, n_embd) partial sums in the result dtype that was asked for."""
     return Frame(
         FrameType.RESULT,
         layer=request.layer,
@@ -234,19 +248,32 @@ def result_frame(request: Frame, values: npt.NDArray[np.float32]) -> Frame:
         rows=request.rows,
         pairs=request.pairs,
         row_dtype=request.row_dtype,
-        result_dtype=ResultDtype.F32,
-        body=np.asarray(values, dtype="<f4").tobytes(),
+        result_dtype=request.result_dtype,
+        body=np.asarray(values, dtype=_RESULT_TYPES[request.result_dtype]).tobytes(),
     )
 
 
-def read_result(frame: Frame, pair_count: int, n_embd: int) -> npt.NDArray[np.float32]:
-    """values (P, n_embd) float32, read-only view of the body. Raises MessageError when the body has another size."""
-    if frame.result_dtype != ResultDtype.F32 or frame.pairs != pair_count or len(frame.body) != 4 * pair_count * n_embd:
+def result_shape(result_dtype: int, rows: int, pairs: int) -> tuple[int, str]:
+    """(rows of the result, numpy type of its values). Raises MessageError for a result dtype that is not defined."""
+    kind = _RESULT_TYPES.get(result_dtype)
+    if kind is None:
+        raise MessageError(f"result dtype {result_dtype} is not defined")
+    return (pairs if result_dtype == ResultDtype.F32 else rows), kind
+
+
+def read_result(
+    frame: Frame, pair_count: int, n_embd: int, *, result_dtype: int = ResultDtype.F32, row_count: int = 0
+) -> npt.NDArray[Any]:
+    """values (P, n_embd) float32 or (R, n_embd) partial sums, read-only view of the body, in the result dtype that was
+    asked for. Raises MessageError when the body has another size."""
+    count, kind = result_shape(result_dtype, row_count, pair_count)
+    size = count * n_embd * np.dtype(kind).itemsize
+    if frame.result_dtype != result_dtype or frame.pairs != pair_count or len(frame.body) != size:
         raise MessageError(
             f"{len(frame.body)} bytes, {frame.pairs} pairs, dtype {frame.result_dtype} "
-            f"where {pair_count} x {n_embd} float32 were asked for"
+            f"where {count} x {n_embd} of result dtype {result_dtype} were asked for"
         )
-    return _array(frame.body, "<f4", pair_count * n_embd).reshape(pair_count, n_embd)
+    return _array(frame.body, kind, count * n_embd).reshape(count, n_embd)
 
 
 def _array(body: Body, dtype: str, count: int, offset: int = 0) -> npt.NDArray[Any]:

@@ -8,10 +8,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
+
 from relay.codes import LinkCode
 from relay.errors import MessageError
-from relay.frames import FLAG_MORE, Frame, FrameType
-from relay.messages import read_refusal, read_result
+from relay.frames import FLAG_MORE, Frame, FrameType, ResultDtype
+from relay.messages import read_refusal, read_result, result_shape
 from relay.records import SMALL_JSON_BYTES
 from relay.work import Failed, OnDone, Outcome, Result
 
@@ -22,11 +24,14 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(slots=True)
 class _Asked(Generic[Key]):
-    """`on_done`: None once cancelled. `allowed_bytes`: what the answer may still take. `chunks`: its body so far."""
+    """pairs, rows, result_dtype: of the request. on_done: None once cancelled. allowed_bytes: what the answer may still
+    take. chunks: its body so far."""
 
     key: Key
     pairs: int
+    rows: int
     n_embd: int
+    result_dtype: int
     on_done: OnDone | None
     allowed_bytes: int
     chunks: bytearray | None = None
@@ -56,9 +61,20 @@ class OpenRequests(Generic[Key]):
         """Requests whose outcome somebody awaits."""
         return len(self._asked) - len(self._cancelled)
 
-    def add(self, request: int, key: Key, pairs: int, n_embd: int, on_done: OnDone) -> None:
-        allowed = max(4 * pairs * n_embd, SMALL_JSON_BYTES)
-        self._asked[request] = _Asked(key, pairs, n_embd, on_done, allowed)
+    def add(
+        self,
+        request: int,
+        key: Key,
+        pairs: int,
+        n_embd: int,
+        on_done: OnDone,
+        *,
+        rows: int = 0,
+        result_dtype: int = ResultDtype.F32,
+    ) -> None:
+        count, kind = result_shape(result_dtype, rows, pairs)
+        allowed = max(np.dtype(kind).itemsize * count * n_embd, SMALL_JSON_BYTES)
+        self._asked[request] = _Asked(key, pairs, rows, n_embd, result_dtype, on_done, allowed)
         self._by_key.setdefault(key, set()).add(request)
 
     def cancel(self, request: int) -> Key | None:
@@ -131,4 +147,5 @@ def _outcome(asked: _Asked[Key], frame: Frame) -> Outcome | None:
         if more:
             return None
         frame = frame._replace(body=asked.chunks)
-    return Result(read_result(frame, asked.pairs, asked.n_embd))
+    values = read_result(frame, asked.pairs, asked.n_embd, result_dtype=asked.result_dtype, row_count=asked.rows)
+    return Result(values)

@@ -16,7 +16,8 @@ class Dispatch:
     """Rows for experts of one claim.
 
     session: key of a session in the link's snapshot; rows: (R, n_embd) float32 for row dtype 0, or (R, row bytes) uint8
-    for row dtype 1; pairs: (P, 2) uint16, row index and expert number as in the model.
+    for row dtype 1; pairs: (P, 2) uint16, row index and expert number as in the model; result_dtype: see
+    `relay.frames.ResultDtype`; weights: (P,) float32, wanted for partial sums.
     """
 
     session: Hashable
@@ -27,13 +28,16 @@ class Dispatch:
     rows: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
     pairs: npt.NDArray[np.uint16]
     kind: Literal["dispatch", "challenge"] = "dispatch"
+    result_dtype: int = 0
+    weights: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """values: (P, n_embd) float32, one row per pair, in their order; not checked for NaN or infinity."""
+    """values: (P, n_embd) float32, one row per pair, in their order; for partial sums (R, n_embd), one per row of the
+    request, float16 where that was asked for. Not checked for NaN or infinity."""
 
-    values: npt.NDArray[np.float32]
+    values: npt.NDArray[np.float32] | npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True, slots=True)

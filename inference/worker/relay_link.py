@@ -170,6 +170,7 @@ class RelayLink:
             "build": build or "",
             "kernel_class": self._kernel_class,
             "name": self._name,
+            "capabilities": {"results": ["sums"]},
             "replicas": self._holdings.replicas(),
         }
 

@@ -15,10 +15,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from inference.errors import InferenceError
+from inference.rows import partial_sums
 from inference.worker.holdings import Holding, Holdings
 from relay.codes import ErrorCode
 from relay.errors import MessageError
-from relay.frames import Frame, FrameType
+from relay.frames import Frame, FrameType, ResultDtype
 from relay.messages import error_frame, read_dispatch, read_lease, result_frame
 
 QUEUE_LIMIT = 256
@@ -222,7 +223,8 @@ def answer(job: Job) -> Frame:
 
 
 def compute(frame: Frame, holding: Holding) -> np.ndarray:
-    """The rows of a request through the kernel: (pairs, n_embd) float32. Raises Refused, MessageError, RowsError."""
+    """The rows of a request through the kernel: (pairs, n_embd) float32, or (rows, n_embd) partial sums where they are
+    asked for. Raises Refused, MessageError, RowsError."""
     kernel = holding.kernel
     if frame.pairs * kernel.n_embd * 4 > RESULT_LIMIT_BYTES:
         raise Refused(ErrorCode.BAD_BODY, f"{frame.pairs} pairs at once are too many")
@@ -230,4 +232,8 @@ def compute(frame: Frame, holding: Holding) -> np.ndarray:
     experts = body.pairs[:, 1].astype(np.int32)
     if int(experts.min()) < kernel.first or int(experts.max()) >= kernel.last:
         raise Refused(ErrorCode.UNKNOWN_EXPERT, f"experts outside {kernel.first}-{kernel.last - 1} were asked for")
-    return kernel.compute(body.rows[body.pairs[:, 0]], experts)
+    values = kernel.compute(body.rows[body.pairs[:, 0]], experts)
+    if body.weights is None:
+        return values
+    kind = np.float16 if frame.result_dtype == ResultDtype.PARTIAL_F16 else np.float32
+    return partial_sums(values, body.pairs[:, 0], body.weights, frame.rows, kind)

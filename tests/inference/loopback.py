@@ -11,7 +11,9 @@ import numpy as np
 from inference.gguf_index import open_index
 from inference.kernel import CpuRuntime, GgmlKernel
 from inference.replica_table import Replica
+from inference.rows import partial_sums
 from inference.slices import plan_slice, write_slice
+from relay.frames import ResultDtype
 from relay.work import Dispatch, Failed, OnDone, Outcome, Result
 
 Fault = Callable[[Dispatch, Outcome], Outcome | None]
@@ -37,12 +39,18 @@ class LoopbackWorker:
             write_slice(plan_slice(index, layer, first, last), path)
             claim = session * 1000 + number
             kernel = self._kernels[claim] = GgmlKernel.open(path, self._runtime)
-            self.replicas.append(Replica(session, f"node{session}", claim, 1, layer, first, last, kernel.kernel_class))
+            self.replicas.append(
+                Replica(session, f"node{session}", claim, 1, layer, first, last, kernel.kernel_class, gives_sums=True)
+            )
 
     def answer(self, dispatch: Dispatch) -> Outcome | None:
         self.requests.append(dispatch)
         rows = dispatch.rows[dispatch.pairs[:, 0]]
         values = self._kernels[dispatch.claim_id].compute(rows, dispatch.pairs[:, 1].astype(np.int32))
+        if dispatch.weights is not None:
+            kind = np.float16 if dispatch.result_dtype == ResultDtype.PARTIAL_F16 else np.float32
+            sums = partial_sums(values, dispatch.pairs[:, 0], dispatch.weights, len(dispatch.rows), kind)
+            return self.fault(dispatch, Result(sums))
         return self.fault(dispatch, Result(values))
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ def lying(lie: Lie) -> Answer:
 def trusted(ledger: Ledger, who: NodeClass, passes: int = TRUSTED_PASSES) -> None:
     for number in range(passes):
         honest = case(who, truth, number)
-        assert ledger.judge(honest, honest.answer, used=False) is None
+        assert ledger.judge(honest, truth(honest.rows, honest.experts), used=False) is None
 
 
 def test_every_answer_of_a_new_node_is_checked_before_use() -> None:
@@ -153,7 +153,7 @@ def test_a_liar_that_waits_until_it_is_trusted_is_caught_by_samples() -> None:
     auditor.start()
     for number in range(TRUSTED_PASSES):
         honest = case(SAME, truth, number)
-        assert auditor.check(honest, honest.answer)
+        assert auditor.check(honest, truth(honest.rows, honest.experts))
 
     answers = 0
     while not findings and answers < 500:

@@ -13,6 +13,7 @@ from relay.frames import (
     FLAG_RELAY,
     Frame,
     FrameType,
+    ResultDtype,
     RowDtype,
     decode_frames,
     encode_frame,
@@ -371,3 +372,39 @@ def test_readers_raise_only_message_errors_for_mutated_frames() -> None:
                 refused += 1
 
     assert min(read, refused) > 500, (seed, read, refused)
+
+
+@pytest.mark.parametrize(("result_dtype", "kind"), [(ResultDtype.PARTIAL_F32, "<f4"), (ResultDtype.PARTIAL_F16, "<f2")])
+def test_partial_sums_take_weights_there_and_a_row_per_row_back(result_dtype: ResultDtype, kind: str) -> None:
+    pairs = np.array([[0, 3], [0, 5], [1, 3]], np.uint16)
+    weights = np.array([0.25, 0.5, 1.0], np.float32)
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    request = dispatch_frame(
+        layer=1, session=2, request=3, lease=Lease(4, 5), pairs=pairs, rows=rows,
+        result_dtype=result_dtype, weights=weights,
+    )  # fmt: skip
+
+    body = read_dispatch(request)
+    sums = np.ones((2, 4), kind)
+    values = read_result(result_frame(request, sums), 3, 4, result_dtype=result_dtype, row_count=2)
+
+    assert len(request.body) == 12 + 3 * 4 + 3 * 4 + 2 * 16
+    assert body.weights is not None
+    assert np.array_equal(body.weights, weights)
+    assert np.array_equal(body.rows, rows)
+    assert np.array_equal(body.pairs, pairs)
+    assert values.dtype == np.dtype(kind)
+    assert np.array_equal(values, sums)
+
+
+def test_an_answer_in_another_result_dtype_than_asked_for_is_refused() -> None:
+    request = dispatch_frame(
+        layer=1, session=2, request=3, lease=Lease(4, 5), pairs=np.zeros((1, 2), np.uint16),
+        rows=np.zeros((1, 4), np.float32),
+    )  # fmt: skip
+    answer = result_frame(request, np.zeros((1, 4), np.float32))
+
+    with pytest.raises(MessageError):
+        read_result(answer, 1, 4, result_dtype=ResultDtype.PARTIAL_F32, row_count=1)
+    with pytest.raises(MessageError):
+        read_result(answer._replace(result_dtype=9), 1, 4, result_dtype=9, row_count=1)

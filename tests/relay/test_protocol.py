@@ -157,7 +157,7 @@ def test_requests_and_answers_need_a_number_and_requests_a_lease() -> None:
         with pytest.raises(ProtocolViolation):
             check_shape(dispatch._replace(body=bytes(size)))
     with pytest.raises(ProtocolViolation):
-        check_shape(dispatch._replace(result_dtype=1))
+        check_shape(dispatch._replace(result_dtype=3))
 
 
 def test_only_the_relay_sets_its_flag_and_cancels_whole_streams() -> None:
