@@ -2,20 +2,23 @@
 
 import random
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Annotated, Any
 
 from django.conf import settings
 from django.core.cache import cache
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import NinjaAPI, Status
 from ninja.security import HttpBearer
 from pydantic import Field
 
-from market import api_errors, commands, offers, presence, queries
+from market import api_errors, commands, offers, presence, queries, statements
 from market import api_schemas as shapes
 from market.errors import BadToken, MarketError, TooManyRequests
+from market.ledger import NODE_ACCOUNTS
 from market.placement import presets
+from market.statements import statement_csv
 
 POLL_SECONDS = (30.0, 60.0)
 # Local workers and tests share one address.
@@ -196,21 +199,64 @@ def heartbeat(request: HttpRequest) -> dict[str, Any]:
 def me(request: HttpRequest) -> dict[str, Any]:
     node = _node(request)
     claims = queries.node_claims(node.node_id)
-    reason = offers.idle_reason(node, claims)
+    reason = "leaving" if node.leaves_at is not None and not claims else offers.idle_reason(node, claims)
     return {
         "node_id": node.node_id,
         "name": node.name,
         "kernel_class": node.kernel_class,
         "suspended": node.suspended,
         "claims": [_claim_out(view) for view in claims],
-        "balance_microcredits": {"pending": 0, **queries.balances(node.node_id)},
+        "trust": node.trust,
+        "leaves_at": node.leaves_at,
+        "has_payee": queries.has_payee(node.owner_id),
+        "balance_microcredits": {**dict.fromkeys(NODE_ACCOUNTS, 0), **queries.balances(node.node_id)},
         "reason": reason.code if isinstance(reason, MarketError) else reason,
         "message": str(reason) if isinstance(reason, MarketError) else _IDLE_MESSAGES.get(reason or ""),
         "lease_seconds": settings.LEASE_SECONDS,
     }
 
 
+@api.get(
+    "/me/statement.csv",
+    response={(400, 401, 403, 422, 503): shapes.ErrorOut},
+    auth=_device,
+    summary="Every movement of the device's money, as CSV",
+    openapi_extra={"responses": {200: {"description": "OK", "content": {"text/csv": {"schema": {"type": "string"}}}}}},
+)
+def statement(request: HttpRequest, since: datetime | None = None, until: datetime | None = None) -> HttpResponse:
+    node_id = _node(request).node_id
+    text = statement_csv(statements.statement(node_id, since, until))
+    answer = HttpResponse(text, content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="statement-{node_id}.csv"'
+    return answer
+
+
+@api.put("/me/payee", response={200: shapes.PayeeOut, **ERRORS}, auth=_device, summary="Where the earnings go")
+def payee(request: HttpRequest, wish: shapes.PayeeIn) -> dict[str, Any]:
+    commands.set_node_payee(_node(request).node_id, wish.payee)
+    return {"has_payee": bool(wish.payee.strip())}
+
+
+@api.put(
+    "/me/leave", response={200: shapes.LeaveOut, **ERRORS}, auth=_device, summary="Announce a leave, or take it back"
+)
+def leave(request: HttpRequest, wish: shapes.LeaveIn) -> dict[str, Any]:
+    node_id = _node(request).node_id
+    if wish.leaves_at is None:
+        commands.cancel_leave(node_id)
+    else:
+        commands.plan_leave(node_id, wish.leaves_at, reason=wish.reason)
+    return {"leaves_at": wish.leaves_at}
+
+
+@api.post("/me/token", response={200: shapes.NodeOut, **ERRORS}, auth=_device, summary="A new token for the old one")
+def rotate(request: HttpRequest) -> dict[str, Any]:
+    node_id = _node(request).node_id
+    return {"node_id": node_id, "token": commands.rotate_token(node_id)}
+
+
 _IDLE_MESSAGES = {
+    "leaving": "this device has announced that it leaves; take that back with PUT /api/me/leave to claim again",
     "not_claimed": "there is work: claim ranges with POST /api/claims",
     "not_verified": "the slices are not verified yet: download them, say so, and stay connected to the relay",
     "cap_reached": "this hour's cap of every claim is earned; work goes on in the next hour",

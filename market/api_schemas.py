@@ -148,7 +148,31 @@ class MeOut(Schema):
     kernel_class: str
     suspended: bool
     claims: list[ClaimOut]
-    balance_microcredits: dict[str, int] = Field(description="By account: pending, later available and paid.")
+    trust: int = Field(description="Audited answers in a row that were right; more trust, fewer audits.")
+    leaves_at: datetime | None = Field(description="When the device has announced to leave.")
+    has_payee: bool = Field(description="Whether a payout knows where to send the earnings: PUT /api/me/payee.")
+    balance_microcredits: dict[str, int] = Field(
+        description="By account: pending (may still be voided), available, in_transit (on a payout), paid."
+    )
     reason: str | None = Field(description="Why the device earns nothing at the moment.")
     message: str | None
     lease_seconds: float
+
+
+class PayeeIn(Schema):
+    payee: str = Field(
+        max_length=400, description="What the payment provider needs, for example an IBAN; empty: forget."
+    )
+
+
+class PayeeOut(Schema):
+    has_payee: bool
+
+
+class LeaveIn(Schema):
+    leaves_at: datetime | None = Field(description="With a time zone; null: the device stays.")
+    reason: str = Field("", max_length=200)
+
+
+class LeaveOut(Schema):
+    leaves_at: datetime | None

@@ -20,7 +20,19 @@ from market.errors import UnknownBuild
 from market.hours import allowance, start_of_hour
 from market.incidents import Span, extended, incident_spans
 from market.ledger import TREASURY, node_account, node_accounts
-from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node, NodeProfile, Posting
+from market.models import (
+    Balance,
+    Build,
+    Claim,
+    CreditedRows,
+    CurrentPolicy,
+    Demand,
+    Layer,
+    Node,
+    NodeProfile,
+    OwnerProfile,
+    Posting,
+)
 from market.policy import Policy
 
 TOKEN_LENGTH_LIMIT = 128
@@ -112,6 +124,11 @@ def _node_view(row: Node) -> NodeView:
         leaves_at=row.leaves_at,
         erased=row.erased_at is not None,
     )
+
+
+def has_payee(owner_id: str) -> bool:
+    """Whether the account, if it is one, has said where its money goes."""
+    return bool(owner_id) and OwnerProfile.objects.filter(owner_id=owner_id).exclude(payee="").exists()
 
 
 def node_names(node_ids: Iterable[str]) -> dict[str, str]:

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db import models as django_models
+from django.db import transaction
+from django.db.models import Max
 
 from market import projections, rows, store
 from market.events import Recorded
@@ -12,6 +15,7 @@ from market.fold import State, fold
 from market.ledger import SYSTEM_ACCOUNTS, TREASURY
 from market.ledger_models import Forfeit, Hold, Incident, PayoutBatch, PayoutItem
 from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Demand, Layer, Node, Posting
+from market.models import Event as EventRow
 
 BATCH = 500
 Key = tuple[Any, ...]
@@ -124,6 +128,32 @@ def rebuild(progress: Progress = _no_progress) -> int:
             instances = [model.table(**values) for values in model.folded(state).values()]
             model.table._default_manager.bulk_create(instances, batch_size=BATCH)
     return state.position
+
+
+def position_at(moment: datetime) -> int:
+    """The position of the last event recorded up to this time; 0 before the first."""
+    return EventRow.objects.filter(recorded_at__lte=moment).aggregate(last=Max("position"))["last"] or 0
+
+
+def rebuild_past(until: int, database: str, progress: Progress = _no_progress) -> State:
+    """Writes the first `until` events and every read model of that moment into another, empty database; the state.
+
+    database: its alias. Its guards are those of the live one, so the copied books are checked again by being written.
+    """
+    state = fold(progress(store.history(until=until), until))
+    with transaction.atomic(using=database):
+        for start in range(0, until, BATCH):
+            rows = EventRow.objects.filter(position__gt=start, position__lte=min(start + BATCH, until))
+            EventRow.objects.using(database).bulk_create([_copied(row) for row in rows.order_by("position")])
+        for model in READ_MODELS:
+            instances = [model.table(**values) for values in model.folded(state).values()]
+            model.table._default_manager.using(database).bulk_create(instances, batch_size=BATCH)
+    return state
+
+
+def _copied(row: EventRow) -> EventRow:
+    """A new row with the same values: an event that was read cannot be saved again."""
+    return EventRow(**{field.attname: getattr(row, field.attname) for field in EventRow._meta.concrete_fields})
 
 
 def check(progress: Progress = _no_progress) -> CheckReport:

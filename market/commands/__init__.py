@@ -20,7 +20,7 @@ from market.commands.nodes import (
     rotate_token,
     suspend_node,
 )
-from market.commands.owners import create_owner, erase_node, erase_owner, set_payee
+from market.commands.owners import create_owner, erase_node, erase_owner, set_node_payee, set_payee
 from market.commands.payouts import (
     approve_payout,
     cancel_payout,
@@ -70,6 +70,7 @@ __all__ = [
     "revoke_token",
     "rotate_token",
     "send_payout",
+    "set_node_payee",
     "set_payee",
     "settle_item",
     "suspend_node",

@@ -120,9 +120,10 @@ def plan_leave(node_id: str, leaves_at: datetime, *, reason: str = "", now: date
     moment = now or timezone.now()
     if leaves_at.tzinfo is None or not moment <= leaves_at <= moment + LEAVE_LIMIT:
         raise BadRequest("leaves_at must be a time with a zone, between now and a year from now")
+    why = _short_reason(reason)
     with store.writing() as writer:
         if known_node(node_id).leaves_at != leaves_at:
-            writer.append([NodeLeaving(node_id, leaves_at, _short_reason(reason), moment)])
+            writer.append([NodeLeaving(node_id, leaves_at, why, moment)])
 
 
 def cancel_leave(node_id: str, *, now: datetime | None = None) -> None:
@@ -166,11 +167,14 @@ def checked_reason(reason: str) -> str:
 
 
 def _short_reason(reason: str) -> str:
-    return " ".join(reason.split())[:REASON_LIMIT]
+    tidy = " ".join(reason.split())[:REASON_LIMIT]
+    if not tidy.isprintable():
+        raise BadRequest("a reason has printable characters only")
+    return tidy
 
 
 def short(by: str) -> str:
     """Who it was, as it is stored. Raises BadRequest when it is empty."""
-    if not by.strip():
+    if not by.strip() or not by.strip().isprintable():
         raise BadRequest("say who does this")
     return by.strip()[:BY_LIMIT]

@@ -9,7 +9,7 @@ from datetime import datetime
 from django.utils import timezone
 
 from market import queries, store
-from market.commands.nodes import checked_reason, ended_claims, known_node, readable_name, short
+from market.commands.nodes import checked_reason, ended_claims, known_node, link_node, readable_name, short
 from market.errors import BadRequest
 from market.events import Event, NodeErased
 from market.models import Node, NodeProfile, OwnerProfile
@@ -28,6 +28,20 @@ def set_payee(owner_id: str, payee: str) -> None:
     """Where the account's money goes from the next payout on. Raises BadRequest."""
     if not OwnerProfile.objects.filter(owner_id=owner_id).update(payee=_payee(payee)):
         raise BadRequest(f"there is no account {owner_id!r}")
+
+
+def set_node_payee(node_id: str, payee: str, *, now: datetime | None = None) -> None:
+    """Where the earnings of this device go: its account's payee, in a new account when it has none.
+
+    Raises UnknownNode, BadRequest.
+    """
+    tidy = _payee(payee)
+    with store.writing():
+        owner_id = known_node(node_id).owner_id
+        if owner_id:
+            set_payee(owner_id, tidy)
+        elif tidy:
+            link_node(node_id, create_owner("", tidy), by="owner", reason="a payee for this device", now=now)
 
 
 def _payee(payee: str) -> str:

@@ -7,8 +7,8 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from market.hours import first_hour_allowance
 
 
-def fill_first_hours(apps: Apps, _editor: BaseDatabaseSchemaEditor) -> None:
-    for claim in apps.get_model("market", "Claim").objects.iterator(500):
+def fill_first_hours(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
+    for claim in apps.get_model("market", "Claim").objects.using(editor.connection.alias).iterator(500):
         claim.first_hour_microcredits = first_hour_allowance(claim.cap_microcredits_per_hour, claim.granted_at)
         claim.save(update_fields=["first_hour_microcredits"])
 

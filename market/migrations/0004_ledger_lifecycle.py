@@ -10,15 +10,16 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from market.ledger import held_until
 
 
-def fill_holds(apps: Apps, _editor: BaseDatabaseSchemaEditor) -> None:
+def fill_holds(apps: Apps, editor: BaseDatabaseSchemaEditor) -> None:
     """What a replay of the credits written so far (all of version 1) says."""
     held: dict[tuple[str, datetime], int] = defaultdict(int)
-    credits = apps.get_model("market", "Event").objects.filter(name="work-credited")
+    database = editor.connection.alias
+    credits = apps.get_model("market", "Event").objects.using(database).filter(name="work-credited")
     for body in credits.values_list("body", flat=True).iterator(500):
         until = held_until(datetime.fromisoformat(body["window_end"]))
         held[body["node_id"], until] += sum(line["amount_microcredits"] for line in body["work"])
     hold = apps.get_model("market", "Hold")
-    hold.objects.bulk_create(
+    hold.objects.using(database).bulk_create(
         [
             hold(node_id=node_id, earned_until=until, held_microcredits=amount)
             for (node_id, until), amount in held.items()

@@ -24,6 +24,7 @@ from tests.builders import (
 
 pytestmark = pytest.mark.django_db
 OTHER = "f" * 32
+NO_MONEY = {"pending": 0, "available": 0, "in_transit": 0, "paid": 0}
 
 
 class Caller:
@@ -39,6 +40,9 @@ class Caller:
     def post(self, path: str, body: object = None) -> Any:
         data = body if isinstance(body, bytes) else json.dumps(body)
         return self._client.post(path, data, content_type="application/json", headers=self._headers)
+
+    def put(self, path: str, body: object = None) -> Any:
+        return self._client.put(path, json.dumps(body), content_type="application/json", headers=self._headers)
 
     def delete(self, path: str) -> Any:
         return self._client.delete(path, headers=self._headers)
@@ -161,7 +165,7 @@ def test_earnings_and_reasons_are_shown(client: Client, stranger: Caller) -> Non
 
     assert waiting["reason"] == "not_verified"
     assert waiting["message"]
-    assert (working["reason"], working["message"], working["balance_microcredits"]) == (None, None, {"pending": 0})
+    assert (working["reason"], working["message"], working["balance_microcredits"]) == (None, None, NO_MONEY)
 
 
 def test_a_suspended_device_can_read_why(client: Client, stranger: Caller) -> None:
@@ -369,6 +373,10 @@ def test_the_openapi_document_lists_every_operation_with_the_error_shape(client:
         ("post", "/api/claims/{claim_id}/delivered"),
         ("post", "/api/heartbeat"),
         ("get", "/api/me"),
+        ("get", "/api/me/statement.csv"),
+        ("post", "/api/me/token"),
+        ("put", "/api/me/payee"),
+        ("put", "/api/me/leave"),
     }
     for item in document["paths"].values():
         for operation in item.values():

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime, timedelta
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 from pytest_django import Settings
 
+from config.settings import database
 from market import commands, presence, queries, replay, store
 from market.errors import MarketError
 from market.fold import State
@@ -29,6 +32,7 @@ from tests.builders import (
     registered,
     verified,
 )
+from tests.market.databases import default_database
 
 OTHER = "f" * 32
 Step = Callable[[], object]
@@ -209,6 +213,40 @@ def test_after_random_commands_a_replay_equals_the_live_tables(seed: int, settin
     assert everything() == live
     held = sum(claim.last - claim.first for claim in queries.open_claims(FINGERPRINT))
     assert queries.coverage(FINGERPRINT).sum() == held
+
+
+@pytest.mark.usefixtures("real_database")
+def test_the_past_is_rebuilt_in_a_scratch_database(tmp_path: Path) -> None:
+    a_market_day()
+    live, output = everything(), StringIO()
+    path = tmp_path / "past.sqlite3"
+    until = store.last_position() - 5
+
+    call_command("replay", "--to", str(until), "--into", str(path), stdout=output)
+
+    assert everything() == live
+    with default_database(database(f"sqlite:///{path}", tmp_path)):
+        assert store.last_position() == until
+        assert "equal" in checked()
+    assert f"the market at position {until}" in output.getvalue()
+    with pytest.raises(CommandError, match="exists already"):
+        call_command("replay", "--to", "1", "--into", str(path))
+
+
+@pytest.mark.usefixtures("sqlite_database")
+def test_a_time_in_the_past_is_a_position(settings: Settings, tmp_path: Path) -> None:
+    settings.VAR_DIR = tmp_path
+    a_market_day()
+    now = timezone.now()
+
+    assert replay.position_at(now) == store.last_position()
+    assert replay.position_at(now - timedelta(days=1)) == 0
+    output = StringIO()
+    call_command("replay", "--to", (now - timedelta(days=1)).isoformat(), stdout=output)
+    assert output.getvalue() == f"the market at position 0: DATABASE_URL=sqlite:///{tmp_path}/replay-0.sqlite3\n"
+    for wrong in ("99999", "yesterday", "2026-03-01T00:00:00"):
+        with pytest.raises(CommandError):
+            call_command("replay", "--to", wrong)
 
 
 @pytest.mark.django_db
