@@ -58,9 +58,10 @@ class Book:
             owner = self._owners.of(session)
             return owner.deadline_seconds(longest_seconds), owner.cap_bytes(longest_seconds)
 
-    def answered(self, group: Group, seconds: float, moved_bytes: int) -> None:
+    def measured(self, session: Hashable, seconds: float, moved_bytes: int) -> None:
+        """An answer came after that time; moved_bytes: of request and answer."""
         with self._lock:
-            self._owners.of(group.replica.session).answered(seconds, moved_bytes)
+            self._owners.of(session).answered(seconds, moved_bytes)
 
     def failed(self, group: Group, code: str) -> None:
         with self._lock:

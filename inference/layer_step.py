@@ -244,7 +244,7 @@ class LayerStep:
             if flight.plan is not Plan.BEFORE:
                 self._use(group, values)
             self.used.append(group)
-            self._book.answered(group, arrival.at - flight.sent_at, flight.moved_bytes)
+            self._book.measured(group.replica.session, arrival.at - flight.sent_at, flight.moved_bytes)
             if flight.plan is Plan.AFTER:
                 self._audit_later(group, values)
 

@@ -18,8 +18,9 @@ from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.report import as_object, as_table
 from inference.benchmarks.wasm_page import NoBrowser
+from inference.benchmarks.wire import wire
 
-BENCHMARKS = {"api": api, "audit": audit, "kernel": kernel, "market": market, "overhead": overhead}
+BENCHMARKS = {"api": api, "audit": audit, "kernel": kernel, "market": market, "overhead": overhead, "wire": wire}
 
 
 class Command(BaseCommand):
@@ -28,7 +29,8 @@ class Command(BaseCommand):
         "kernel = the browser's kernel against ggml, one thread each; "
         "api = streaming clients against the engine alone; "
         "market = events, replays, claims and offers on SQLite and PostgreSQL; "
-        "audit = rows until a liar is caught, false alarms, cost."
+        "audit = rows until a liar is caught, false alarms, cost; "
+        "wire = bytes per token and layer."
     )
     requires_system_checks = ()
 
