@@ -73,7 +73,7 @@ def _registered(request: HttpRequest) -> HttpResponse:
     budget = f" --budget {budget_bytes}" if budget_bytes else ""
     # `=`, because a token may begin with a dash.
     command = f"python -m inference.worker --server {settings.PUBLIC_URL} --token={token}{budget}"
-    return _page(request, command=command, preset=preset, name="")
+    return _page(request, command=command, token=token, preset=preset, name="")
 
 
 def _check_rate(address: str) -> None:

@@ -93,6 +93,10 @@ class WasmPage:
         self._slice = path
         self._page.evaluate("openSlice()")
 
+    def run(self, script: str, argument: Any = None) -> Any:
+        """What a JavaScript function gives for `argument`; the modules are at `/NAME.js`."""
+        return self._page.evaluate(script, argument)
+
     def digest(self, data: bytes) -> str:
         """SHA-256 as the kernel computes it."""
         return str(self._page.evaluate("text => digest(text)", base64.b64encode(data).decode()))

@@ -1,0 +1,64 @@
+// A slice into a kernel's memory, piece by piece: from the browser's store where the digest is right, else from the server.
+
+import { SliceKernel } from "./kernel.js";
+import { ServerError, pause } from "./market.js";
+
+const PIECE_ATTEMPTS = 5;
+const MOST_PIECE_BYTES = 64 << 20;
+const MOST_OVERHEAD_BYTES = 1 << 20;
+const DIGEST = /^[0-9a-f]{64}$/;
+
+export class BadAnswer extends Error {}
+
+// Throws BadAnswer unless the manifest describes the claim's slice.
+export function checkManifest(manifest, claim) {
+  const same = ["build", "layer", "first", "last"].every((key) => manifest[key] === claim[key]);
+  const { size, piece_bytes: pieceBytes, pieces, sha256 } = manifest;
+  const fits = Number.isSafeInteger(size) && size > 0 && Number.isSafeInteger(pieceBytes) && pieceBytes > 0
+    && pieceBytes <= MOST_PIECE_BYTES && size <= claim.size_bytes + MOST_OVERHEAD_BYTES
+    && Array.isArray(pieces) && pieces.length === Math.ceil(size / pieceBytes) && [sha256, ...pieces].every((digest) => DIGEST.test(digest));
+  if (!same || !fits) throw new BadAnswer("the server's manifest is not that of the claimed slice");
+}
+
+// {kernel, sha256, receivedBytes}. progress(doneBytes, sizeBytes) after each piece. Throws ServerError, BadAnswer, RangeError
+// (no memory), BadSlice; AbortError when `signal` says so.
+export async function downloadSlice({ market, store, module, sha256, claim, progress, signal }) {
+  const manifest = await market.manifest(claim);
+  checkManifest(manifest, claim);
+  const kernel = new SliceKernel(module, manifest.size);
+  let receivedBytes = 0;
+  progress(0, manifest.size);
+  for (let number = 0; number < manifest.pieces.length; number++) {
+    signal.throwIfAborted();
+    const start = number * manifest.piece_bytes, stop = Math.min(start + manifest.piece_bytes, manifest.size);
+    const right = (piece) => piece?.length === stop - start && sha256.of(piece) === manifest.pieces[number];
+    let piece = await store.get(claim, number);
+    if (!right(piece)) {
+      piece = await fetchPiece(market, claim, start, stop, right, signal);
+      receivedBytes += piece.length;
+      await store.put(claim, number, piece);
+    }
+    kernel.bytes().set(piece, start);
+    progress(stop, manifest.size);
+  }
+  if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer("the pieces do not give the slice of the manifest");
+  kernel.open();
+  return { kernel, sha256: manifest.sha256, receivedBytes };
+}
+
+async function fetchPiece(market, claim, start, stop, right, signal) {
+  for (let attempt = 0; ; attempt++) {
+    let trouble;
+    try {
+      const piece = await market.range(claim, start, stop, signal);
+      if (right(piece)) return piece;
+      trouble = new BadAnswer("a piece of the slice arrived damaged");
+    } catch (error) {
+      if (!(error instanceof ServerError) || (error.status && error.status < 500 && error.status !== 429)) throw error;
+      trouble = error;
+    }
+    signal.throwIfAborted();
+    if (attempt + 1 >= PIECE_ATTEMPTS) throw trouble;
+    await pause(0.25 * 2 ** attempt * (0.5 + Math.random()));
+  }
+}

@@ -1,0 +1,103 @@
+// The server's HTTP API as the worker sees it. inference/worker/market_client.py is the model.
+
+const ATTEMPTS = 4;
+const FIRST_PAUSE = 0.25;
+
+export const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
+
+// `code`: the server's, or server_unreachable; `status`: 0 when nothing was answered.
+export class ServerError extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+export class Market {
+  constructor(token) {
+    this.token = token;
+  }
+
+  demand(budgetBytes, build, types) {
+    const query = new URLSearchParams({ budget_bytes: budgetBytes, types: types.join(",") });
+    if (build) query.set("build", build);
+    return this.call("GET", `/api/demand?${query}`);
+  }
+
+  async claimBest(budgetBytes, build, types) {
+    const wish = { best_for_budget_bytes: budgetBytes, types };
+    if (build) wish.build = build;
+    return (await this.call("POST", "/api/claims", wish, 1)).claims;
+  }
+
+  release(claimId) {
+    return this.call("DELETE", `/api/claims/${claimId}`);
+  }
+
+  delivered(claim, sha256) {
+    return this.call("POST", `/api/claims/${claim.claim_id}/delivered`, { fence: claim.fence, sha256 });
+  }
+
+  heartbeat() {
+    return this.call("POST", "/api/heartbeat");
+  }
+
+  me() {
+    return this.call("GET", "/api/me");
+  }
+
+  manifest(claim) {
+    return this.call("GET", claim.manifest_url);
+  }
+
+  // The bytes [start, stop) of a slice. Throws ServerError.
+  async range(claim, start, stop, signal) {
+    const response = await this.request("GET", claim.slice_url, { Range: `bytes=${start}-${stop - 1}` }, undefined, signal);
+    if (response.status !== 206) throw await errorFrom(response);
+    return new Uint8Array(await response.arrayBuffer().catch(() => { throw unreachable(); }));
+  }
+
+  async call(method, path, body, attempts = ATTEMPTS) {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const response = await this.request(method, path, body ? { "Content-Type": "application/json" } : {}, body);
+        if (response.ok) return await response.json();
+        throw await errorFrom(response);
+      } catch (error) {
+        const again = error.status === 0 || error.status === 429 || error.status >= 500;
+        if (!again || attempt + 1 >= attempts) throw error;
+      }
+      await pause(FIRST_PAUSE * 2 ** attempt * (0.5 + Math.random()));
+    }
+  }
+
+  async request(method, path, headers, body, signal) {
+    try {
+      return await fetch(path, {
+        method, signal, cache: "no-store", credentials: "omit",
+        headers: { Authorization: `Bearer ${this.token}`, ...headers },
+        body: body && JSON.stringify(body),
+      });
+    } catch {
+      throw unreachable();
+    }
+  }
+}
+
+// A new node: {node_id, token}. Throws ServerError.
+export async function register(name, kernelClass, budgetBytes) {
+  return new Market("none").call("POST", "/api/nodes", { name, kernel_class: kernelClass, budget_bytes: budgetBytes }, 1);
+}
+
+const unreachable = () => new ServerError(0, "server_unreachable", "the server cannot be reached");
+
+async function errorFrom(response) {
+  let code = "http_error", message = `the server answered ${response.status}`;
+  try {
+    ({ code, message } = (await response.json()).error);
+  } catch {
+    // A proxy's page, or no body: the status has to do.
+  }
+  return new ServerError(response.status, code, message);
+}

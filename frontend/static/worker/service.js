@@ -1,0 +1,104 @@
+// Requests from the relay: check, compute, answer. inference/worker/serve.py is the model.
+
+import { LEASE_BYTES, PAIR_BYTES, TYPE } from "./constants.js";
+import { jsonBody, makeFrame } from "./frames.js";
+import { BadRequest, UnknownExpert } from "./kernel.js";
+
+const QUEUE_LIMIT = 256;
+const RESULT_LIMIT_BYTES = 32 << 20;
+
+class Refused extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+const reply = (request, type, fields) =>
+  makeFrame(type, { layer: request.layer, session: request.session, request: request.request, stream: request.stream, ...fields });
+
+// Splits the body of a DISPATCH or CHALLENGE: lease, pairs, rows, all views. Throws Refused.
+export function readDispatch(frame) {
+  const { body } = frame;
+  const pairBytes = frame.pairs * PAIR_BYTES;
+  if (!frame.rows || !frame.pairs || body.length <= LEASE_BYTES + pairBytes) throw new Refused("bad_body", "the body is too short for its header");
+  const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
+  return {
+    fence: view.getUint32(0, true),
+    claimId: Number(view.getBigUint64(4, true)),
+    pairs: body.subarray(LEASE_BYTES, LEASE_BYTES + pairBytes),
+    rows: body.subarray(LEASE_BYTES + pairBytes),
+  };
+}
+
+export class ExpertService {
+  // holdings: Map claim id -> {claim, kernel}; send, consumed: of the link; onAnswer(rows) after each answer.
+  constructor(holdings, { send, consumed, onAnswer }) {
+    Object.assign(this, { holdings, send, consumed, onAnswer });
+    this.queue = [];
+    this.answered = this.rows = this.refused = 0;
+    this.busySeconds = 0;
+    // A message to ourselves lets what arrived meanwhile (CANCEL, PING) come before the next computation.
+    this.channel = new MessageChannel();
+    this.channel.port1.onmessage = () => this.work();
+  }
+
+  receive(frame) {
+    if (frame.type === TYPE.CANCEL) {
+      this.queue = this.queue.filter((job) => job.stream !== frame.stream || (frame.request && job.request !== frame.request));
+      return;
+    }
+    if (this.queue.length >= QUEUE_LIMIT) {
+      this.refuse(frame, new Refused("overloaded", `${this.queue.length} requests are waiting here`));
+      return;
+    }
+    this.queue.push(frame);
+    if (this.queue.length === 1) this.channel.port2.postMessage(0);
+  }
+
+  // The connection is gone, and everybody with it who could want an answer.
+  abandon() {
+    this.queue = [];
+  }
+
+  work() {
+    const frame = this.queue.shift();
+    if (frame) this.answer(frame);
+    if (this.queue.length) this.channel.port2.postMessage(0);
+  }
+
+  answer(frame) {
+    const began = performance.now();
+    try {
+      const body = this.compute(frame);
+      this.consumed(frame);
+      this.send(reply(frame, TYPE.RESULT, { rows: frame.rows, pairs: frame.pairs, rowDtype: frame.rowDtype, body }));
+      this.answered += 1;
+      this.rows += frame.pairs;
+      this.onAnswer(frame.pairs);
+    } catch (error) {
+      this.refuse(frame, error);
+    }
+    this.busySeconds += (performance.now() - began) / 1000;
+  }
+
+  compute(frame) {
+    const { fence, claimId, pairs, rows } = readDispatch(frame);
+    const holding = this.holdings.get(claimId);
+    if (!holding || holding.claim.fence !== fence) throw new Refused("stale_fence", `claim ${claimId} with fence ${fence} is not held here`);
+    if (holding.claim.layer !== frame.layer) throw new Refused("unknown_expert", `claim ${claimId} is not about layer ${frame.layer}`);
+    if (frame.pairs * holding.kernel.nEmbd * 4 > RESULT_LIMIT_BYTES) throw new Refused("bad_body", `${frame.pairs} pairs at once are too many`);
+    return holding.kernel.compute(frame.rowDtype, frame.rows, rows, pairs, frame.pairs);
+  }
+
+  refuse(frame, error) {
+    let code = error.code ?? "internal";
+    if (error instanceof UnknownExpert) code = "unknown_expert";
+    else if (error instanceof BadRequest) code = "bad_body";
+    if (code === "internal") console.error("a request could not be computed", error);
+    this.refused += 1;
+    this.consumed(frame);
+    const message = code === "internal" ? "the worker could not compute this request" : error.message;
+    this.send(reply(frame, TYPE.ERROR, { body: jsonBody({ code, message: message.slice(0, 512) }) }));
+  }
+}
