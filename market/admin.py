@@ -1,35 +1,73 @@
 """The market in Django's admin: everything can be searched, nothing can be changed in place."""
 
-from typing import TYPE_CHECKING, Any
+import uuid
+from typing import Any
 
+from django import forms
 from django.contrib import admin
-from django.db.models import Model
-from django.http import HttpRequest
 
-from market.models import Balance, Build, Claim, CreditedRows, CurrentPolicy, Event, Layer, Node, NodeProfile, Posting
+# Registers the pages of money.
+from market import admin_money as admin_money
+from market import commands
+from market.admin_acts import Act, ActingAdmin, ReadOnlyAdmin, ReasonForm
+from market.models import (
+    Balance,
+    Build,
+    Claim,
+    CreditedRows,
+    CurrentPolicy,
+    Event,
+    Layer,
+    Node,
+    NodeProfile,
+    OwnerProfile,
+    Posting,
+)
 
-if TYPE_CHECKING:
-    Base = admin.ModelAdmin[Any]
-else:
-    # Generic for type checkers only.
-    Base = admin.ModelAdmin
+OPERATE = "operate_nodes"
 
 
-class ReadOnlyAdmin(Base):
-    """Changes happen through commands, which append events."""
+class AdjustForm(ReasonForm):
+    """The hidden key makes a form that is sent twice adjust once."""
 
-    # No join and no count of a large table on every page.
-    show_full_result_count = False
-    list_per_page = 100
+    amount_microcredits = forms.IntegerField(help_text="Plus gives, minus takes; never below zero.")
+    key = forms.CharField(initial=lambda: str(uuid.uuid4()), widget=forms.HiddenInput)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+def _suspend(key: str, by: str, values: dict[str, Any]) -> str:
+    commands.suspend_node(key, by=by, reason=values["reason"])
+    return "suspended"
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+
+def _reinstate(key: str, by: str, values: dict[str, Any]) -> str:
+    commands.reinstate_node(key, by=by, reason=values["reason"])
+    return "reinstated"
+
+
+def _quarantine(key: str, by: str, values: dict[str, Any]) -> str:
+    return f"{commands.quarantine_node(key, by=by, reason=values['reason'])} microcredits voided"
+
+
+def _forfeit(key: str, by: str, values: dict[str, Any]) -> str:
+    return f"{commands.forfeit_pending(key, by=by, reason=values['reason'])} microcredits voided"
+
+
+def _adjust(key: str, by: str, values: dict[str, Any]) -> str:
+    return f"adjusted by the event at position {commands.adjust_balance(key, by=by, **values)}"
+
+
+def _revoke(key: str, by: str, values: dict[str, Any]) -> str:
+    commands.revoke_token(key, by=by, reason=values["reason"])
+    return "the token opens nothing any more"
+
+
+def _erase(key: str, by: str, values: dict[str, Any]) -> str:
+    commands.erase_node(key, by=by, reason=values["reason"])
+    return "erased; the books stay"
+
+
+def _erase_owner(key: str, by: str, values: dict[str, Any]) -> str:
+    return f"erased with {len(commands.erase_owner(key, by=by, reason=values['reason']))} devices"
 
 
 @admin.register(Event)
@@ -41,17 +79,40 @@ class EventAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Node)
-class NodeAdmin(ReadOnlyAdmin):
-    list_display = ("node_id", "kernel_class", "suspended_reason", "registered_at")
-    search_fields = ("=node_id", "kernel_class")
+class NodeAdmin(ActingAdmin):
+    list_display = (
+        "node_id", "kernel_class", "owner_id", "trust", "suspended_reason", "quarantined", "leaves_at", "registered_at",
+    )  # fmt: skip
+    list_filter = ("quarantined",)
+    search_fields = ("=node_id", "kernel_class", "=owner_id", "suspended_reason")
     exclude = ("token_sha256",)
     ordering = ("-registered_at",)
+    acts = (
+        Act("suspend", "Suspend", OPERATE, _suspend, offered=lambda node: not node.suspended_reason),
+        Act("reinstate", "Reinstate", OPERATE, _reinstate, offered=lambda node: bool(node.suspended_reason)),
+        Act("quarantine", "Quarantine", OPERATE, _quarantine, offered=lambda node: not node.quarantined),
+        Act("forfeit", "Void what is on hold", OPERATE, _forfeit),
+        Act("adjust", "Adjust the balance", OPERATE, _adjust, AdjustForm),
+        Act("revoke", "Revoke the token", OPERATE, _revoke),
+        Act("erase", "Erase", OPERATE, _erase, offered=lambda node: node.erased_at is None),
+    )
 
 
 @admin.register(NodeProfile)
 class NodeProfileAdmin(ReadOnlyAdmin):
     list_display = ("node_id", "name")
     search_fields = ("=node_id", "name")
+
+
+@admin.register(OwnerProfile)
+class OwnerProfileAdmin(ActingAdmin):
+    list_display = ("owner_id", "name")
+    search_fields = ("=owner_id", "name")
+    acts = (Act("erase", "Erase this person", OPERATE, _erase_owner),)
+
+    def _page(self, key: str) -> str:
+        """An erased person has no page to go back to."""
+        return super()._page(key if OwnerProfile.objects.filter(owner_id=key).exists() else "")
 
 
 @admin.register(Claim)
