@@ -5,6 +5,7 @@ is the one place of `inference` where the pure parts meet the market's commands 
 """
 
 import logging
+import queue
 import secrets
 import threading
 import time
@@ -130,7 +131,6 @@ class NodeHost:
 
     @classmethod
     def from_settings(cls) -> "NodeHost":
-        self.backend.takes_weights = settings.policy.is_compact
         """The backbone that config/settings.py describes; raises InferenceError with what to do."""
         from inference.reports import host_settings, market_port
 
@@ -171,6 +171,7 @@ class NodeHost:
         )
         self._trusted: set[NodeClass] = set()
         self.backend = SwarmBackend.install(self.dispatcher)
+        self.backend.takes_weights = settings.policy.is_compact
         self.engine = Engine(
             settings.model_path,
             lanes=settings.lanes,
