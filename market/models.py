@@ -188,6 +188,7 @@ class Claim(models.Model):
             models.Index(fields=["node_id", "state"], name="market_claim_of_node"),
             models.Index(fields=["state", "build"], name="market_claim_open"),
             models.Index(fields=["hour"], name="market_claim_hour"),
+            models.Index(fields=["granted_at"], name="market_claim_granted"),
         ]
 
     def __str__(self) -> str:

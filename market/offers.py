@@ -31,6 +31,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class BuildOnOffer:
+    """coverage: by claims of devices that are there; silent ones do not count."""
+
     build: BuildDescription
     coverage: CoverageSummary
 
@@ -59,10 +61,11 @@ def offers_for(
     budget = budget_bytes or node.budget_bytes or WHOLE_MEMORY_BYTES
     on_offer, found = [], []
     reason: MarketError = NoBuilds("no build is on offer yet; ask again later")
-    remaining = snapshots.remaining_budget(now or timezone.now())
+    policy = queries.policy()
+    remaining = snapshots.purse(now or timezone.now(), policy).remaining()
     for description in [queries.build(build)] if build else queries.builds():
-        market = snapshots.build_market(description.fingerprint, node.node_id, types)
-        on_offer.append(BuildOnOffer(description, summary(market.replicas, market.policy.target_replicas)))
+        market = snapshots.build_market(description.fingerprint, node.node_id, types, policy)
+        on_offer.append(BuildOnOffer(description, summary(market.present, market.policy.target_replicas)))
         runs = rank_runs(market, budget)
         if not runs:
             reason = why_no_runs(market, budget)

@@ -207,8 +207,7 @@ def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
 
 def builds() -> list[BuildDescription]:
     """All published builds, oldest first."""
-    rows = Build.objects.order_by("published_at", "fingerprint")
-    return [description_of(row, list(Layer.objects.filter(build=row.fingerprint).order_by("ordinal"))) for row in rows]
+    return [described(row) for row in Build.objects.order_by("published_at", "fingerprint")]
 
 
 def build(fingerprint: str) -> BuildDescription:
@@ -216,12 +215,30 @@ def build(fingerprint: str) -> BuildDescription:
     return description_of(*build_rows(fingerprint))
 
 
+# What was published never changes, so it is read once per process and build.
+_descriptions: dict[tuple[str, datetime], BuildDescription] = {}
+
+
+def described(row: Build) -> BuildDescription:
+    """The description of a published build."""
+    key = (row.fingerprint, row.published_at)
+    if key not in _descriptions:
+        layers = Layer.objects.filter(build=row.fingerprint).order_by("ordinal")
+        _descriptions[key] = description_of(row, list(layers))
+    return _descriptions[key]
+
+
 def build_rows(fingerprint: str) -> tuple[Build, list[Layer]]:
     """The rows of a build and of its layers, in order. Raises UnknownBuild."""
+    return build_row(fingerprint), list(Layer.objects.filter(build=fingerprint).order_by("ordinal"))
+
+
+def build_row(fingerprint: str) -> Build:
+    """Raises UnknownBuild."""
     row = Build.objects.filter(fingerprint=fingerprint).first()
     if row is None:
         raise UnknownBuild(f"no build {fingerprint!r} has been published; ask /api/demand for the builds on offer")
-    return row, list(Layer.objects.filter(build=fingerprint).order_by("ordinal"))
+    return row
 
 
 def description_of(row: Build, layers: list[Layer]) -> BuildDescription:

@@ -6,7 +6,7 @@ import numpy as np
 from django.db import connection
 from django.db.models import Sum
 
-from market import presence, queries
+from market import presence, projections, queries
 from market import rows as r
 from market.builds import BuildDescription, flops_per_row
 from market.claim_rules import Purse
@@ -22,7 +22,7 @@ from market.pricing import build_budgets
 _SUMS = """
 SELECT (SELECT COALESCE(SUM(reserved_microcredits_per_hour), 0) FROM market_layer),
        (SELECT COALESCE(SUM(cap_microcredits_per_hour - first_hour_microcredits), 0) FROM market_claim
-         WHERE granted_at >= %s AND state IN (%s, %s)),
+         WHERE granted_at >= %s AND ended_at IS NULL),
        (SELECT COALESCE(SUM(hour_microcredits), 0) FROM market_claim WHERE hour = %s AND ended_at IS NOT NULL)
 """
 
@@ -32,10 +32,17 @@ def reserved_microcredits_per_hour() -> int:
     return Layer.objects.aggregate(total=Sum("reserved_microcredits_per_hour"))["total"] or 0
 
 
-def build_market(build: str, node_id: str | None, types: frozenset[str] | None = None) -> BuildMarket:
-    """One build as one device sees it; `types`: the ggml types that it can compute, None: all. Raises UnknownBuild."""
-    row, layers = queries.build_rows(build)
-    description, in_force = queries.description_of(row, layers), queries.policy()
+def build_market(
+    build: str, node_id: str | None, types: frozenset[str] | None = None, policy: Policy | None = None
+) -> BuildMarket:
+    """One build as one device sees it. Raises UnknownBuild.
+
+    types: the ggml types that the device can compute, None: all. policy: the one in force, if it was read already.
+    """
+    row = queries.build_row(build)
+    description, in_force = queries.described(row), policy or queries.policy()
+    shape = (len(description.layers), row.experts_per_layer)
+    stored = Layer.objects.filter(build=build).order_by("ordinal").values_list("replicas", flat=True)
     own = (
         Claim.objects.filter(node_id=node_id, build=build, state__in=r.OPEN_STATES) if node_id else Claim.objects.none()
     )
@@ -46,9 +53,9 @@ def build_market(build: str, node_id: str | None, types: frozenset[str] | None =
     computable = [types is None or set(names) <= types for names in description.expert_types]
     return BuildMarket(
         build=description,
-        replicas=queries.replicas_of(layers),
-        rows_per_hour=queries.demand_of(row, len(layers)),
-        held=held_experts(ranges, len(layers), row.experts_per_layer),
+        replicas=np.stack([projections.replicas_from_bytes(replicas) for replicas in stored]),
+        rows_per_hour=queries.demand_of(row, shape[0]),
+        held=held_experts(ranges, *shape),
         computable=np.array(computable, np.bool_),
         policy=in_force,
         budget_microcredits_per_hour=_build_budget(build, in_force),
@@ -87,7 +94,7 @@ def purse(now: datetime, policy: Policy | None = None) -> Purse:
     in_force = policy or queries.policy()
     hour = connection.ops.adapt_datetimefield_value(start_of_hour(now))
     with connection.cursor() as cursor:
-        cursor.execute(_SUMS, [hour, *r.OPEN_STATES, hour])
+        cursor.execute(_SUMS, [hour, hour])
         reserved, unreachable, ended = (int(total) for total in cursor.fetchone())
     return Purse(in_force.budget_microcredits_per_hour, reserved, reserved - unreachable + ended, now)
 
