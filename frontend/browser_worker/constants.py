@@ -25,7 +25,8 @@ def constants_js() -> str:
     lines = [HEAD]
     lines += [f"export const {name} = {value};" for name, value in numbers.items()]
     lines += [_table(name, kind) for name, kind in (("ROLE", frames.Role), ("TYPE", frames.FrameType))]
-    lines += [_table("ROW_DTYPE", frames.RowDtype), _table("CLOSE", codes.CloseCode)]
+    lines += [_table("ROW_DTYPE", frames.RowDtype), _table("RESULT_DTYPE", frames.ResultDtype)]
+    lines += [_table("CLOSE", codes.CloseCode)]
     lines.append(f"export const COUNTED = new Set([{_numbers(credit.COUNTED)}]);")
     lines.append(f"export const RETRY_REJECTS = new Set([{_words(codes.RETRY_REJECTS)}]);")
     lines.append(f"export const ERROR_CODES = [{_words(codes.ErrorCode)}];")

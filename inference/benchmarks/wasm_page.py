@@ -35,8 +35,9 @@ window.openSlice = async () => {
   window.kernel.bytes().set(data);
   window.kernel.open();
 };
-window.compute = (dtype, count, rows, pairs, pairCount) =>
-  toBase64(window.kernel.compute(dtype, count, fromBase64(rows), fromBase64(pairs), pairCount));
+window.compute = (dtype, count, rows, pairs, pairCount, weights, asHalf) =>
+  toBase64(window.kernel.compute(
+    dtype, count, fromBase64(rows), fromBase64(pairs), pairCount, weights && fromBase64(weights), asHalf));
 window.time = (dtype, count, rows, pairs, pairCount, seconds) => {
   const given = [fromBase64(rows), fromBase64(pairs)];
   const began = performance.now();
@@ -105,6 +106,14 @@ class WasmPage:
         """As `inference.kernel.ExpertKernel.compute`. Raises playwright's Error where the kernel throws."""
         answer = self._page.evaluate("given => compute(...given)", _request(rows, expert_ids))
         return np.frombuffer(base64.b64decode(answer), "<f4").reshape(len(expert_ids), -1)
+
+    def sums(
+        self, rows: Float32Array, pairs: npt.NDArray[np.uint16], weights: Float32Array, *, as_half: bool
+    ) -> Float32Array:
+        """Partial sums as `inference.rows.partial_sums`; pairs (P, 2) of (row, expert), weights (P,)."""
+        request = [0, len(rows), _text(rows), _text(pairs), len(pairs), _text(weights), as_half]
+        answer = base64.b64decode(self._page.evaluate("given => compute(...given)", request))
+        return np.frombuffer(answer, "<f2" if as_half else "<f4").reshape(len(rows), -1).astype(np.float32)
 
     def rows_per_second(self, rows: Float32Array | ByteArray, expert_ids: IntArray, seconds: float) -> float:
         """The speed of computing this again and again, in one thread, the copies to and from WASM included."""

@@ -116,3 +116,20 @@ int EXPORT(compute)(const uint8_t *rows, uint32_t row_dtype, uint32_t row_count,
     }
     return OK;
 }
+
+/* sums: `row_count` rows of n_embd, each the values of its pairs times their weights, in the order of the pairs; as
+   float32, or turned into float16 in place at the end. values: what `compute` gave. */
+void EXPORT(add_up)(const float *values, const pair *pairs, const float *weights, uint32_t pair_count, uint32_t row_count,
+                    float *sums, uint32_t as_half) {
+    uint32_t n_embd = matrices[DOWN].n_out, all = row_count * n_embd;
+    for (uint32_t i = 0; i < all; i++) sums[i] = 0;
+    for (uint32_t p = 0; p < pair_count; p++) {
+        float *row = sums + pairs[p].row * n_embd;
+        for (uint32_t i = 0; i < n_embd; i++) row[i] += values[p * n_embd + i] * weights[p];
+    }
+    if (!as_half) return;
+    for (uint32_t i = 0; i < all; i++) {
+        uint16_t half = half_of_float(sums[i]);
+        ((loose_u16 *)sums)[i].value = half;
+    }
+}

@@ -12,6 +12,7 @@ export const MAX_OPEN_BODIES = 1024;
 export const ROLE = { BACKBONE: 0x42, WORKER: 0x57 };
 export const TYPE = { HELLO: 0x01, WELCOME: 0x02, REJECT: 0x03, ROSTER: 0x04, DISPATCH: 0x10, CHALLENGE: 0x11, CANCEL: 0x12, RESULT: 0x13, ERROR: 0x14, CREDIT: 0x15, PING: 0x20, PONG: 0x21, STATUS: 0x22, DRAIN: 0x23 };
 export const ROW_DTYPE = { F32: 0x00, Q8: 0x01 };
+export const RESULT_DTYPE = { F32: 0x00, PARTIAL_F32: 0x01, PARTIAL_F16: 0x02 };
 export const CLOSE = { NORMAL: 0x3e8, RESTART: 0xfac, VIOLATION: 0x1130, REJECTED: 0x1131, REVOKED: 0x1133, SILENT: 0x1138, REPLACED: 0x1139, EXCESS: 0x114d };
 export const COUNTED = new Set([0x10, 0x11, 0x13, 0x14]);
 export const RETRY_REJECTS = new Set(["overloaded", "protocol_violation", "too_much"]);

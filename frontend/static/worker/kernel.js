@@ -87,8 +87,10 @@ export class SliceKernel {
   }
 
   // rows: rowCount rows as they came; pairs: pairCount times (row u16, expert u16), both Uint8Array.
-  // Returns a Uint8Array of pairCount rows of nEmbd float32, in the order of the pairs. Throws BadRequest, UnknownExpert.
-  compute(rowDtype, rowCount, rows, pairs, pairCount) {
+  // Returns a Uint8Array of pairCount rows of nEmbd float32, in the order of the pairs; with weights (pairCount float32,
+  // as Uint8Array) rowCount rows instead, sums of the pairs' rows times their weights, float32 or float16 (`asHalf`).
+  // Throws BadRequest, UnknownExpert.
+  compute(rowDtype, rowCount, rows, pairs, pairCount, weights = null, asHalf = false) {
     if (rows.length !== rowCount * this.rowBytes(rowDtype) || pairs.length !== pairCount * 4 || !rows.length || !pairCount)
       throw new BadRequest("the rows do not fit this slice");
     const rowsAt = this.end;
@@ -101,6 +103,13 @@ export class SliceKernel {
     const status = this.exports.compute(rowsAt, rowDtype, rowCount, pairsAt, pairCount, this.first, outAt, scratchAt);
     if (status === 4) throw new UnknownExpert(WHY[4]);
     if (status) throw new BadRequest(WHY[status]);
-    return memory.slice(outAt, outAt + outBytes);
+    if (!weights) return memory.slice(outAt, outAt + outBytes);
+    // The scratch memory is free again: weights and sums take its place.
+    const sumsAt = aligned(scratchAt + weights.length), sums = rowCount * this.nEmbd;
+    this.reserve(sumsAt + sums * 4);
+    const grown = new Uint8Array(this.exports.memory.buffer);
+    grown.set(weights, scratchAt);
+    this.exports.add_up(outAt, pairsAt, scratchAt, pairCount, rowCount, sumsAt, Number(asHalf));
+    return grown.slice(sumsAt, sumsAt + sums * (asHalf ? 2 : 4));
   }
 }

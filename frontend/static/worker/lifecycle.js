@@ -183,7 +183,7 @@ export class Lifecycle {
     if (this.link) return this.status();
     const build = this.holdings.values().next().value.claim.build;
     this.link = new RelayLink(this.relayUrl, {
-      hello: () => ({ token: this.token, build, kernel_class: KERNEL_CLASS, name: this.name, capabilities: { types: TYPES, threads: 1 }, replicas: this.replicas() }),
+      hello: () => ({ token: this.token, build, kernel_class: KERNEL_CLASS, name: this.name, capabilities: { types: TYPES, threads: 1, results: ["sums"] }, replicas: this.replicas() }),
       onRequest: (frame) => this.service.receive(frame),
       onOpen: () => {
         this.tell({ connected: true });

@@ -1,6 +1,6 @@
 // Requests from the relay: check, compute, answer. inference/worker/serve.py is the model.
 
-import { LEASE_BYTES, PAIR_BYTES, TYPE } from "./constants.js";
+import { LEASE_BYTES, PAIR_BYTES, RESULT_DTYPE, TYPE } from "./constants.js";
 import { jsonBody, makeFrame } from "./frames.js";
 import { BadRequest, UnknownExpert } from "./kernel.js";
 
@@ -17,17 +17,21 @@ class Refused extends Error {
 const reply = (request, type, fields) =>
   makeFrame(type, { layer: request.layer, session: request.session, request: request.request, stream: request.stream, ...fields });
 
-// Splits the body of a DISPATCH or CHALLENGE: lease, pairs, rows, all views. Throws Refused.
+// Splits the body of a DISPATCH or CHALLENGE: lease, pairs, weights where partial sums are asked for, rows; all views.
+// Throws Refused.
 export function readDispatch(frame) {
   const { body } = frame;
-  const pairBytes = frame.pairs * PAIR_BYTES;
-  if (!frame.rows || !frame.pairs || body.length <= LEASE_BYTES + pairBytes) throw new Refused("bad_body", "the body is too short for its header");
+  if (frame.resultDtype > RESULT_DTYPE.PARTIAL_F16) throw new Refused("bad_body", `result dtype ${frame.resultDtype} is not defined`);
+  const pairsEnd = LEASE_BYTES + frame.pairs * PAIR_BYTES;
+  const weightsEnd = pairsEnd + (frame.resultDtype === RESULT_DTYPE.F32 ? 0 : 4 * frame.pairs);
+  if (!frame.rows || !frame.pairs || body.length <= weightsEnd) throw new Refused("bad_body", "the body is too short for its header");
   const view = new DataView(body.buffer, body.byteOffset, body.byteLength);
   return {
     fence: view.getUint32(0, true),
     claimId: Number(view.getBigUint64(4, true)),
-    pairs: body.subarray(LEASE_BYTES, LEASE_BYTES + pairBytes),
-    rows: body.subarray(LEASE_BYTES + pairBytes),
+    pairs: body.subarray(LEASE_BYTES, pairsEnd),
+    weights: weightsEnd > pairsEnd ? body.subarray(pairsEnd, weightsEnd) : null,
+    rows: body.subarray(weightsEnd),
   };
 }
 
@@ -72,7 +76,7 @@ export class ExpertService {
     try {
       const body = this.compute(frame);
       this.consumed(frame);
-      this.send(reply(frame, TYPE.RESULT, { rows: frame.rows, pairs: frame.pairs, rowDtype: frame.rowDtype, body }));
+      this.send(reply(frame, TYPE.RESULT, { rows: frame.rows, pairs: frame.pairs, rowDtype: frame.rowDtype, resultDtype: frame.resultDtype, body }));
       this.answered += 1;
       this.rows += frame.pairs;
       this.onAnswer(frame.pairs);
@@ -83,12 +87,13 @@ export class ExpertService {
   }
 
   compute(frame) {
-    const { fence, claimId, pairs, rows } = readDispatch(frame);
+    const { fence, claimId, pairs, weights, rows } = readDispatch(frame);
     const holding = this.holdings.get(claimId);
     if (!holding || holding.claim.fence !== fence) throw new Refused("stale_fence", `claim ${claimId} with fence ${fence} is not held here`);
     if (holding.claim.layer !== frame.layer) throw new Refused("unknown_expert", `claim ${claimId} is not about layer ${frame.layer}`);
     if (frame.pairs * holding.kernel.nEmbd * 4 > RESULT_LIMIT_BYTES) throw new Refused("bad_body", `${frame.pairs} pairs at once are too many`);
-    return holding.kernel.compute(frame.rowDtype, frame.rows, rows, pairs, frame.pairs);
+    const asHalf = frame.resultDtype === RESULT_DTYPE.PARTIAL_F16;
+    return holding.kernel.compute(frame.rowDtype, frame.rows, rows, pairs, frame.pairs, weights, asHalf);
   }
 
   refuse(frame, error) {
