@@ -7,6 +7,7 @@ from pathlib import Path
 
 # Everybody knows it: `config/checks.py` refuses it on a server that others may reach.
 DEVELOPMENT_SECRET_KEY = "development-only-not-secret"
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 class EnvironmentValueError(ValueError):
@@ -36,6 +37,13 @@ class Environment:
 
     def text(self, name: str, default: str, meaning: str) -> str:
         return self._read(name, "text", default, meaning) or default
+
+    def redis_url(self, name: str, meaning: str) -> str:
+        """A Redis address, or empty; raises EnvironmentValueError, without the value: it may hold a password."""
+        value = self.text(name, "", meaning)
+        if value and not value.startswith(REDIS_SCHEMES):
+            raise EnvironmentValueError(f"{name} must start with {', '.join(REDIS_SCHEMES)}")
+        return value
 
     def path(self, name: str, default: Path, meaning: str) -> Path:
         value = self._read(name, "path", default, meaning)

@@ -32,8 +32,8 @@ DATABASE_URL = _env.text(
     "",
     "postgresql://user:password@host:port/name, or empty for SQLite in VAR_DIR (sqlite:///path works too).",
 )
-REDIS_URL = _env.text(
-    "REDIS_URL", "", "redis://host:port/db or unix:///path; empty: `manage.py up` starts an embedded Valkey."
+REDIS_URL = _env.redis_url(
+    "REDIS_URL", "redis://host:port/db or unix:///path; empty: `manage.py up` starts an embedded Valkey."
 )
 
 # --- backbone ---------------------------------------------------------------------------------------------------------
@@ -254,6 +254,6 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": "INFO"},
-    # One line per request that we make is no news.
-    "loggers": {"httpx": {"level": "WARNING"}, "gguf": {"level": "WARNING"}},
+    # One line per request that we make, or two per task (timers run some every few seconds), is no news.
+    "loggers": {name: {"level": "WARNING"} for name in ("httpx", "gguf", "celery.app.trace", "celery.worker.strategy")},
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import redis
 from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.urls import URLPattern, URLResolver
@@ -65,6 +66,14 @@ def on_not_found(_request: HttpRequest, _error: Http404) -> HttpResponse:
     return error_response(404, "not_found", "there is nothing at this address; see /api/docs")
 
 
+def on_lost_cache(request: HttpRequest, error: redis.RedisError) -> HttpResponse:
+    """Presence is out of reach for a moment: an outage that passes, not a defect; devices ask again."""
+    logger.warning("%s cannot be answered, the cache is out of reach: %s", request.path, error)
+    response = error_response(503, "cache_unreachable", "the server cannot answer at the moment; try again")
+    response["Retry-After"] = "5"
+    return response
+
+
 def on_defect(_request: HttpRequest, error: Exception) -> HttpResponse:
     logger.error("an API request failed", exc_info=error)
     return error_response(500, "internal", "the server failed; the operator finds the reason in its log")
@@ -75,6 +84,7 @@ def install(api: NinjaAPI) -> None:
     handlers: list[tuple[type[Exception], Callable[..., HttpResponse]]] = [
         (Exception, on_defect),
         (MarketError, on_market_error),
+        (redis.RedisError, on_lost_cache),
         (ValidationError, on_validation_error),
         (HttpError, on_http_error),
         (AuthenticationError, on_missing_token),

@@ -8,12 +8,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import redis
+
 from config import embedded_redis
 from config.supervisor import plan, readiness, run_file
 from config.supervisor.private_file import secret
 from config.supervisor.supervise import StartFailed, StopRequested, Supervisor
 
 STORE_SECONDS = 30.0
+STORE_ANSWER_SECONDS = 5.0
+MOST_PORT = 65535
 WORKERS_SECONDS = 120.0
 SETTLE_SECONDS = 20.0
 # `/api/stats` is asked this often while the server starts.
@@ -36,6 +40,8 @@ def prepare(var_dir: Path) -> str:
 
 def free_port(host: str, port: int) -> int:
     """`port`, or a free one for 0; raises StartFailed when another program listens there or the address is wrong."""
+    if not 0 <= port <= MOST_PORT:
+        raise StartFailed(f"There is no port {port}: choose one from 0 to {MOST_PORT} with --port.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: an address whose last connections are still fading away is free.
@@ -46,6 +52,19 @@ def free_port(host: str, port: int) -> int:
         except OSError as error:
             hint = "choose another with --port" if port else "check --host"
             raise StartFailed(f"Cannot listen on {host} port {port}: {error.strerror}; {hint}.") from error
+
+
+def check_store(url: str) -> None:
+    """Raises StartFailed, without the URL's password, unless a Redis answers there within a few seconds."""
+    try:
+        with redis.Redis.from_url(
+            url, socket_connect_timeout=STORE_ANSWER_SECONDS, socket_timeout=STORE_ANSWER_SECONDS
+        ) as client:
+            client.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise StartFailed(
+            f"The Redis of REDIS_URL does not answer: {error}. Start it, or unset REDIS_URL to use an embedded one."
+        ) from error
 
 
 class Launch:
@@ -99,6 +118,7 @@ class Launch:
     def _start_store(self) -> None:
         """Starts the embedded Redis unless a URL is given."""
         if self.options.redis_url:
+            check_store(self.options.redis_url)
             return
         # This Redis is ours alone: a backbone that it remembers from before is dead.
         self._backbones_since = time.time()

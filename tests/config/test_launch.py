@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.supervisor.launch import free_port, prepare
+from config.supervisor.launch import check_store, free_port, prepare
 from config.supervisor.supervise import StartFailed
 
 
@@ -41,3 +41,22 @@ def test_port_zero_finds_a_free_one() -> None:
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(StartFailed, match="check --host"):
         free_port("192.0.2.1", 0)
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_cannot_exist_is_named(port: int) -> None:
+    with pytest.raises(StartFailed, match=f"no port {port}: choose one .*--port"):
+        free_port("127.0.0.1", port)
+
+
+def test_a_redis_that_does_not_answer_is_said_at_once_without_its_password() -> None:
+    port = free_port("127.0.0.1", 0)
+
+    with pytest.raises(StartFailed, match=r"REDIS_URL does not answer: .*refused") as refusal:
+        check_store(f"redis://:secret@127.0.0.1:{port}/0")
+
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_redis_that_answers_is_accepted(redis_database: str) -> None:
+    check_store(redis_database)

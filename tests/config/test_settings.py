@@ -1,5 +1,8 @@
 """config/settings.py and config/environment.py: typed, documented, and refused with the name of the variable."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,9 +40,13 @@ def test_no_other_module_reads_the_environment() -> None:
         "config/asgi.py",
         "config/celery.py",
         "config/management/commands/up.py",
+        "frontend/browser_worker/build.py",
+        "inference/benchmarks/api/stack.py",
         "inference/benchmarks/relay/server.py",
         "inference/chaos/processes.py",
         "inference/demos/served.py",
+        # The benchmark's own PostgreSQL, as the tests name it.
+        "market/benchmarks/databases.py",
     }
 
 
@@ -86,3 +93,33 @@ def test_a_database_url_is_either_sqlite_or_postgresql(tmp_path: Path) -> None:
     )
     with pytest.raises(EnvironmentValueError, match="mysql"):
         database("mysql://bob@db.example/swarm", tmp_path)
+
+
+@pytest.mark.parametrize("url", ["redis://host:6379/0", "rediss://host/1", "unix:///run/redis.sock", ""])
+def test_the_addresses_of_a_redis_are_read(url: str) -> None:
+    assert Environment({"REDIS_URL": url}).redis_url("REDIS_URL", "") == url
+
+
+def test_another_address_is_refused_without_its_password() -> None:
+    with pytest.raises(EnvironmentValueError, match=r"REDIS_URL must start with redis://") as refusal:
+        Environment({"REDIS_URL": "http://bob:secret@host"}).redis_url("REDIS_URL", "")
+
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_wrong_setting_ends_every_command_with_one_line() -> None:
+    environment = os.environ | {"BACKBONE_LANES": "many"}
+
+    ended = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=BASE_DIR,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "Wrong setting: BACKBONE_LANES must be a whole number, not 'many' (docs/settings.md lists all).\n"
+    )

@@ -25,3 +25,13 @@ def test_the_demo_model_offers_all_its_experts() -> None:
 
     assert sizes.experts == 8 * 32
     assert sizes.largest_bytes > 100_000
+
+
+def test_a_time_that_is_over_at_once_is_refused() -> None:
+    with pytest.raises(CommandError, match="--start-seconds"):
+        call_command("up", start_seconds=0.0)
+
+
+def test_a_budget_below_one_expert_is_refused_with_the_least_size() -> None:
+    with pytest.raises(CommandError, match=r"--budget is too small .* 110592 bytes"):
+        call_command("up", budget=3)

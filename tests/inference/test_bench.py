@@ -116,6 +116,11 @@ def test_an_unknown_benchmark_is_refused() -> None:
         call_command("bench", "nonsense")
 
 
+def test_a_negative_number_of_threads_is_refused() -> None:
+    with pytest.raises(CommandError, match="--threads"):
+        call_command("bench", "overhead", threads=-1)
+
+
 class Terminal(StringIO):
     def isatty(self) -> bool:
         return True

@@ -389,3 +389,18 @@ def test_there_is_a_page_with_the_documentation(client: Client) -> None:
 
     assert answer.status_code == 200
     assert b"openapi.json" in answer.content
+
+
+def test_a_lost_cache_is_an_outage_that_passes_not_a_defect(
+    bob: Caller, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = "django.core.cache.backends.redis.RedisCache"
+    settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": "redis://127.0.0.1:1/0"}}
+
+    answer = bob.post("/api/heartbeat")
+
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    assert answer.json()["error"]["code"] == "cache_unreachable"
+    ours = [record for record in caplog.records if record.name == "market.api_errors"]
+    assert [record.levelname for record in ours] == ["WARNING"]
+    assert ours[0].exc_info is None

@@ -42,8 +42,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["workers"] < 0:
             raise CommandError("--workers must not be negative")
+        if not options["start_seconds"] > 0:
+            raise CommandError("--start-seconds must be positive")
         try:
             sizes = expert_sizes(options["model"])
+            budget_bytes = options["budget"]
+            if sizes.experts and budget_bytes is not None and budget_bytes < sizes.largest_bytes:
+                raise CommandError(f"--budget is too small for one expert: the largest has {sizes.largest_bytes} bytes")
             self._launch(options, sizes).run()
         except (AlreadyRunning, StartFailed, NoRedisServer, InferenceError) as error:
             raise CommandError(str(error)) from error

@@ -41,6 +41,8 @@ class Command(BaseCommand):
         parser.add_argument("--threads", type=int, default=0, help="Cores for each side; default: all of them.")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["threads"] < 0:
+            raise CommandError("--threads must not be negative")
         cache = Path(settings.VAR_DIR) / "bench"
         cache.mkdir(parents=True, exist_ok=True)
         threads = options["threads"] or len(os.sched_getaffinity(0))

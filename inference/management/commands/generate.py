@@ -4,10 +4,11 @@ Without a server it says how to start one. Ctrl-C hangs up, which cancels the ge
 """
 
 import json
+import math
 import os
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.conf import settings
@@ -21,6 +22,17 @@ from inference.sampling import SamplingParameters
 INTERRUPTED_STATUS = 130
 
 
+def finite(text: str) -> float:
+    """An option's number; raises ArgumentTypeError for what JSON cannot carry."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ArgumentTypeError(f"{text!r} is not a number")
+    return number
+
+
 class Command(BaseCommand):
     help = "Continue a text on the server that `manage.py up` runs on this machine."
     # Only the server needs the settings to be right.
@@ -32,12 +44,12 @@ class Command(BaseCommand):
         parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="default: %(default)s")
         parser.add_argument(
             "--temperature",
-            type=float,
+            type=finite,
             default=default.temperature,
             metavar="T",
             help="0: greedy; default: %(default)s",
         )
-        parser.add_argument("--top-p", type=float, default=default.top_p, metavar="P", help="default: %(default)s")
+        parser.add_argument("--top-p", type=finite, default=default.top_p, metavar="P", help="default: %(default)s")
         parser.add_argument("--top-k", type=int, default=default.top_k, metavar="K", help="default: %(default)s")
         parser.add_argument("--seed", type=int, metavar="N", help="repeat a generation; default: a new one each time")
         parser.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
