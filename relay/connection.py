@@ -83,6 +83,7 @@ class Connection:
         self._status: Frame | None = None
         self._reports = 0
         self._heard = monotonic()
+        self._has_read = monotonic()
         self._marked = 0.0
         self._ending: tuple[CloseCode, str] | None = None
         self._writable = asyncio.Event()
@@ -146,6 +147,18 @@ class Connection:
 
     # --- the roster's Link --------------------------------------------------------------------------------------------
 
+    @property
+    def read_bytes(self) -> int:
+        return self._outbound.read_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        return self._outbound.unread_bytes
+
+    def probe(self) -> None:
+        if self._ending is None and self._outbound.probe_new():
+            self._writable.set()
+
     def push(self, frame: Frame, *, counted: bool = False) -> None:
         if self._ending is not None:
             return
@@ -192,7 +205,9 @@ class Connection:
             case Action.ANSWER_PING:
                 self.push(pong_frame(frame))
             case Action.NOTE_PONG:
-                self._outbound.acknowledge(bytes(frame.body))
+                if self._outbound.acknowledge(bytes(frame.body)):
+                    self._has_read = monotonic()
+                    self._roster.release_grants(self._number)
             case Action.RECHECK:
                 # Read when the claims are, at most once a second: a flood of reports costs no parsing.
                 self._status = frame._replace(body=bytes(frame.body))
@@ -301,8 +316,13 @@ class Connection:
             self._outbound.probe()
             self._writable.set()
             await asyncio.sleep(self._timing.ping_seconds)
-            if monotonic() - self._heard >= MISSED_PINGS * self._timing.ping_seconds:
+            patience = MISSED_PINGS * self._timing.ping_seconds
+            if monotonic() - self._heard >= patience:
                 self.end(CloseCode.SILENT, f"nothing was heard during {MISSED_PINGS} pings")
+                return
+            if monotonic() - self._has_read >= patience:
+                message = f"{self.unread_bytes} bytes were sent, and nothing was read during {MISSED_PINGS} pings"
+                self.end(CloseCode.SILENT, message)
                 return
 
     async def _mark_seen(self) -> None:

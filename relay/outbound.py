@@ -63,6 +63,10 @@ class Outbound:
         return self._pushed.total - self._read.total
 
     @property
+    def read_bytes(self) -> int:
+        return self._read.total
+
+    @property
     def is_within_limits(self) -> bool:
         control = self._pushed.control - self._read.control
         return control <= self.limits.control_bytes and self.unread_bytes <= self.limits.total_bytes
@@ -77,6 +81,13 @@ class Outbound:
         if total >= PROBE_BYTES or control >= PROBE_CONTROL_BYTES:
             self.probe()
         return self.is_within_limits
+
+    def probe_new(self) -> bool:
+        """Queues a probe unless the last one already covers all that was queued; whether it did."""
+        if self._probes and self._pushed.total == self._probed.total:
+            return False
+        self.probe()
+        return True
 
     def probe(self) -> None:
         """Queues a PING whose PONG acknowledges everything up to here."""
@@ -97,15 +108,15 @@ class Outbound:
         if not counted:
             self._pushed.control += size
 
-    def acknowledge(self, token: bytes) -> None:
-        """A PONG came. Unknown tokens and those of earlier probes that were skipped are no harm and say nothing."""
+    def acknowledge(self, token: bytes) -> bool:
+        """A PONG came; False for unknown tokens and for probes that were skipped: no harm, and they say nothing."""
         if all(token != known for known, _, _ in self._probes):
-            return
+            return False
         while True:
             known, total, control = self._probes.popleft()
             if known == token:
                 self._read = _Amount(total, control)
-                return
+                return True
 
     def take(self) -> bytes | None:
         """The next message; None when nothing waits. Small frames are joined up to MESSAGE_TARGET_BYTES."""

@@ -11,19 +11,33 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from relay.codes import CloseCode, ErrorCode, RejectCode
-from relay.credit import SendWindow, cost
+from relay.credit import CREDIT_BYTES, SendWindow, cost
 from relay.errors import CreditExceeded, ProtocolViolation
-from relay.frames import FLAG_MORE, FLAG_RELAY, Frame, FrameType
+from relay.frames import FLAG_MORE, FLAG_RELAY, HEADER_BYTES, Frame, FrameType
 from relay.messages import cancel_frame, credit_frame, error_frame, read_credit, read_lease, roster_frames
 from relay.records import Json, Replica, RosterSession
 
 # Requests of one backbone whose later chunks are still to come.
 MAX_OPEN_REQUESTS = 1024
+RELEASE_BYTES = 64 * 1024
 REPLACED_MESSAGE = "another connection of this node took over; run one worker per node token"
 
 
 class Link(Protocol):
-    """One connection, as the table sees it. Neither call may raise or wait."""
+    """One connection, as the table sees it. No call may raise or wait.
+
+    read_bytes: what the client has shown to have read since it came; unread_bytes: what it was sent and has not.
+    """
+
+    @property
+    def read_bytes(self) -> int: ...
+
+    @property
+    def unread_bytes(self) -> int: ...
+
+    def probe(self) -> None:
+        """Asks the client to show what it has read by now."""
+        ...
 
     def push(self, frame: Frame, *, counted: bool = False) -> None: ...
 
@@ -32,10 +46,11 @@ class Link(Protocol):
 
 @dataclass
 class Pair:
-    """What one backbone and one worker may still send each other."""
+    """What one backbone and one worker may still send each other. held: grants of the worker not yet passed on."""
 
     to_worker: SendWindow = field(default_factory=SendWindow)
     to_backbone: SendWindow = field(default_factory=SendWindow)
+    held: int = 0
 
 
 @dataclass
@@ -197,8 +212,20 @@ class Roster:
         """A worker consumed what a backbone sent. Raises ProtocolViolation for a grant above the limit."""
         worker, backbone = self.workers.get(session), self.backbones.get(frame.stream)
         if worker is not None and backbone is not None and frame.stream in worker.pairs:
-            worker.pair(frame.stream).to_worker.grant(read_credit(frame))
-            backbone.link.push(frame._replace(session=session))
+            pair, granted = worker.pair(frame.stream), read_credit(frame)
+            if pair.to_worker.remaining + pair.held + granted > pair.to_worker.limit:
+                raise CreditExceeded(f"a grant of {granted} bytes opens more than {pair.to_worker.limit}")
+            pair.held += granted
+            self._release(worker, backbone, pair)
+
+    def release_grants(self, session: int) -> None:
+        """The worker has shown that it reads: what it granted and the relay held back may go on."""
+        worker = self.workers.get(session)
+        if worker is not None:
+            for stream, pair in list(worker.pairs.items()):
+                backbone = self.backbones.get(stream)
+                if pair.held and backbone is not None:
+                    self._release(worker, backbone, pair)
 
     def grant_by_backbone(self, stream: int, frame: Frame) -> None:
         """A backbone consumed what a worker sent. Raises ProtocolViolation for a grant above the limit."""
@@ -208,6 +235,19 @@ class Roster:
             worker.link.push(frame._replace(stream=stream))
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _release(self, worker: Worker, backbone: Backbone, pair: Pair) -> None:
+        """Passes a worker's grants on as far as what it has read covers them: a client that grants and never reads
+        would otherwise pile up its whole limit in this process, and again after each grant."""
+        room = CREDIT_BYTES + worker.link.read_bytes - worker.link.unread_bytes - pair.to_worker.remaining
+        passed = min(pair.held, room)
+        # In pieces that are worth a frame, and no probe for less than that: each PONG comes back to here.
+        if passed >= min(pair.held, RELEASE_BYTES) and passed >= HEADER_BYTES:
+            pair.held -= passed
+            pair.to_worker.grant(passed)
+            backbone.link.push(credit_frame(passed, session=worker.session, stream=backbone.stream))
+        if pair.held and worker.link.unread_bytes >= RELEASE_BYTES:
+            worker.link.probe()
 
     def _may_pass(self, backbone: Backbone, worker: Worker, frame: Frame) -> bool:
         """Whether the worker has leased what the request names; later chunks follow their first."""

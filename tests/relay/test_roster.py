@@ -5,7 +5,7 @@ import pytest
 from relay.codes import CloseCode, RejectCode
 from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES, cost
 from relay.errors import CreditExceeded, ProtocolViolation
-from relay.frames import FLAG_MORE, FLAG_RELAY, Frame, FrameType
+from relay.frames import CHUNK_BYTES, FLAG_MORE, FLAG_RELAY, Frame, FrameType
 from relay.messages import LEASE, credit_frame, read_credit, read_refusal, read_roster
 from relay.records import RosterChange
 from relay.roster import MAX_OPEN_REQUESTS, Backbone, Roster, Worker
@@ -13,7 +13,12 @@ from tests.relay.builders import BUILD, replica
 
 
 class FakeLink:
+    """A client that reads at once, unless a test says otherwise."""
+
     def __init__(self) -> None:
+        self.read_bytes = 1 << 30
+        self.unread_bytes = 0
+        self.probes = 0
         self.frames: list[Frame] = []
         self.counted = 0
         self.ended: tuple[CloseCode, RejectCode | None] | None = None
@@ -25,6 +30,9 @@ class FakeLink:
     def end(self, code: CloseCode, message: str, reject: RejectCode | None = None) -> None:
         assert message
         self.ended = (code, reject)
+
+    def probe(self) -> None:
+        self.probes += 1
 
     def take(self, kind: FrameType) -> list[Frame]:
         taken = [frame for frame in self.frames if frame.type is kind]
@@ -265,3 +273,40 @@ def test_numbers_are_never_zero_and_never_repeat_soon(swarm: Swarm) -> None:
     swarm.roster._last_number = (1 << 32) - 2
 
     assert [swarm.roster.new_number() for _ in range(3)] == [(1 << 32) - 1, 1, 2]
+
+
+def granted(link: FakeLink) -> int:
+    return sum(read_credit(frame) for frame in link.take(FrameType.CREDIT))
+
+
+def test_grants_of_a_worker_that_does_not_read_are_held_back_until_it_does(swarm: Swarm) -> None:
+    stream, alice = swarm.backbone()
+    session, bob = swarm.worker()
+    big = dispatch(session, size=CHUNK_BYTES)
+    bob.read_bytes = 0
+    swarm.roster.to_worker(stream, big)
+    bob.unread_bytes = cost(big)
+
+    swarm.roster.grant_by_worker(session, credit_frame(4 * CREDIT_BYTES, stream=stream))
+    at_first = granted(alice)
+    bob.read_bytes, bob.unread_bytes = cost(big), 0
+    swarm.roster.release_grants(session)
+    after_reading = granted(alice)
+    bob.read_bytes = 100 * CREDIT_BYTES
+    swarm.roster.release_grants(session)
+
+    assert at_first == 0
+    assert bob.probes
+    assert after_reading == 2 * cost(big)
+    assert at_first + after_reading + granted(alice) == 4 * CREDIT_BYTES
+
+
+def test_a_grant_above_the_limit_is_a_fault_also_while_others_are_held_back(swarm: Swarm) -> None:
+    stream, _ = swarm.backbone()
+    session, bob = swarm.worker()
+    bob.read_bytes = 0
+    swarm.roster.to_worker(stream, dispatch(session))
+    swarm.roster.grant_by_worker(session, credit_frame(CREDIT_LIMIT_BYTES - CREDIT_BYTES, stream=stream))
+
+    with pytest.raises(CreditExceeded):
+        swarm.roster.grant_by_worker(session, credit_frame(1000, stream=stream))
