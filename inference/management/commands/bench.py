@@ -16,11 +16,20 @@ from inference.benchmarks.kernel import kernel
 from inference.benchmarks.market import market
 from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
+from inference.benchmarks.relay.bench import relay
 from inference.benchmarks.report import as_object, as_table
 from inference.benchmarks.wasm_page import NoBrowser
 from inference.benchmarks.wire import wire
 
-BENCHMARKS = {"api": api, "audit": audit, "kernel": kernel, "market": market, "overhead": overhead, "wire": wire}
+BENCHMARKS = {
+    "api": api,
+    "audit": audit,
+    "kernel": kernel,
+    "market": market,
+    "overhead": overhead,
+    "relay": relay,
+    "wire": wire,
+}
 
 
 class Command(BaseCommand):
