@@ -5,7 +5,6 @@ is the one place of `inference` where the pure parts meet the market's commands 
 """
 
 import logging
-import queue
 import secrets
 import threading
 import time
@@ -31,52 +30,12 @@ from inference.kernel import CpuRuntime, kernel_class_name
 from inference.layer_step import owner_of
 from inference.replica_table import ReplicaTable
 from inference.token_stream import StreamedToken
+from inference.token_writer import TokenWriter
 from inference.verification import Verifier
 from relay.backbone_link import BackboneLink
 from relay.directory import DirectoryWatch
 
 logger = logging.getLogger(__name__)
-
-WRITER_BATCH = 256
-
-
-class TokenWriter:
-    """Writes token events to Redis in a thread of its own: a lane must never wait for the network."""
-
-    def __init__(self, client: "redis.Redis") -> None:
-        self._client = client
-        self._queue: queue.SimpleQueue[tuple[str, StreamedToken] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="token-writer", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Returns when everything queued is written."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def put(self, generation_id: str, token: StreamedToken) -> None:
-        self._queue.put((generation_id, token))
-
-    def _run(self) -> None:
-        stopping = False
-        while not stopping:
-            entries = [self._queue.get()]
-            while len(entries) < WRITER_BATCH and not self._queue.empty():
-                entries.append(self._queue.get_nowait())
-            stopping = None in entries
-            self._write([entry for entry in entries if entry is not None])
-
-    def _write(self, entries: list[tuple[str, StreamedToken]]) -> None:
-        """Tries until Redis takes it: a lost entry would be a lost token. Order is kept, so later ones wait."""
-        while entries:
-            try:
-                token_stream.append(self._client, entries)
-                return
-            except redis.RedisError as error:
-                logger.warning("Redis does not take %d tokens (%s); trying again", len(entries), error)
-                time.sleep(0.5)
 
 
 class CancelListener:

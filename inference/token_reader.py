@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import redis.asyncio
 from redis import RedisError
 
-from inference.token_stream import FreshTokens, StreamedToken, stream_key
+from inference.token_stream import FreshTokens, StreamedToken, stream_key, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class TokenReader:
                 self._deliver(key, streams[key], entries)
 
     def _deliver(self, key: str, read_from: str, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
-        tokens = [StreamedToken.from_fields(fields) for _, fields in entries]
+        tokens = [token for _, fields in entries for token in unpack(fields)]
         for following in self._followers[key]:
             following.deliver(key, tokens, from_beginning=read_from == BEGINNING)
         if self._positions[key] == read_from:  # else somebody joined meanwhile and wants the beginning

@@ -1,11 +1,12 @@
-"""Tokens on their way to readers: one Redis stream per generation, entries (attempt, index, token, text, finish).
+"""Tokens on their way to readers: one Redis stream per generation, entries of (attempt, index, token, text, finish).
 
-A restarted generation writes under a higher attempt and continues at the next index, so a reader that drops lower
-attempts and indexes it has seen neither loses nor doubles a token, whenever it connects.
+An entry holds one token or several that were written together. A restarted generation writes under a higher attempt
+and continues at the next index, so a reader that drops lower attempts and indexes it has seen neither loses nor doubles
+a token, whenever it connects.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,35 +30,40 @@ class StreamedToken:
     top: tuple[tuple[int, str, float], ...] = ()
     error: str = ""
 
-    def fields(self) -> dict[Any, Any]:
-        """The entry as Redis stores it, all text."""
-        body: dict[Any, Any] = {
-            "attempt": str(self.attempt),
-            "index": str(self.index),
-            "token": str(self.token),
-            "text": self.text,
-            "finish": self.finish,
-        }
-        if self.logprob is not None:
-            body["logprobs"] = json.dumps([self.logprob, self.top])
-        if self.error:
-            body["error"] = self.error
-        return body
 
-    @classmethod
-    def from_fields(cls, fields: dict[bytes, bytes]) -> "StreamedToken":
-        body = {key.decode(): value.decode() for key, value in fields.items()}
-        logprob, top = json.loads(body["logprobs"]) if "logprobs" in body else (None, [])
-        return cls(
-            attempt=int(body["attempt"]),
-            index=int(body["index"]),
-            token=int(body["token"]),
-            text=body["text"],
-            finish=body["finish"],
-            logprob=logprob,
-            top=tuple((int(token), str(text), float(value)) for token, text, value in top),
-            error=body.get("error", ""),
-        )
+# One field per entry: every field costs each of writer, Redis and reader more than the JSON of several tokens.
+FIELD = "tokens"
+DEFAULTS = ("", None, (), "")  # of finish, logprob, top, error: left out at the end of a token's list
+
+
+def pack(tokens: Iterable[StreamedToken]) -> dict[Any, Any]:
+    """The fields of one entry."""
+    return {FIELD: json.dumps([_values(token) for token in tokens], separators=(",", ":"))}
+
+
+def unpack(fields: dict[bytes, bytes]) -> list[StreamedToken]:
+    return [_token(*values) for values in json.loads(fields[FIELD.encode()])]
+
+
+def _values(token: StreamedToken) -> list[Any]:
+    values = [token.attempt, token.index, token.token, token.text]
+    optional = [token.finish, token.logprob, token.top, token.error]
+    while optional and optional[-1] == DEFAULTS[len(optional) - 1]:
+        optional.pop()
+    return values + optional
+
+
+def _token(
+    attempt: int,
+    index: int,
+    token: int,
+    text: str,
+    finish: str = "",
+    logprob: float | None = None,
+    top: Iterable[tuple[int, str, float]] = (),
+    error: str = "",
+) -> StreamedToken:
+    return StreamedToken(attempt, index, token, text, finish, logprob, tuple((t, s, p) for t, s, p in top), error)
 
 
 def stream_key(generation_id: str) -> str:
@@ -90,12 +96,18 @@ class FreshTokens:
 
 
 def append(client: "redis.Redis", entries: Sequence[tuple[str, StreamedToken]]) -> None:
-    """Writes (generation id, token) entries in one round trip."""
-    with client.pipeline(transaction=False) as pipeline:
-        for generation_id, token in entries:
+    """Writes (generation id, token) pairs in one round trip, tokens of the same generation as one entry.
+
+    As one transaction: a reader that waits on all streams is then woken once, by all of them.
+    """
+    of_generation: dict[str, list[StreamedToken]] = {}
+    for generation_id, token in entries:
+        of_generation.setdefault(generation_id, []).append(token)
+    with client.pipeline(transaction=True) as pipeline:
+        for generation_id, tokens in of_generation.items():
             key = stream_key(generation_id)
-            pipeline.xadd(key, token.fields())
-            if token.index == 0 or token.finish:
+            pipeline.xadd(key, pack(tokens))
+            if tokens[0].index == 0 or tokens[-1].finish:
                 pipeline.expire(key, KEEP_SECONDS)
         pipeline.execute()
 
@@ -104,8 +116,7 @@ def stored(client: "redis.Redis", generation_id: str) -> list[StreamedToken]:
     """What earlier attempts have written, without doubles, in order."""
     fresh = FreshTokens()
     entries: Any = client.xrange(stream_key(generation_id))
-    tokens = (StreamedToken.from_fields(fields) for _, fields in entries)
-    return [token for token in tokens if fresh.admit(token)]
+    return [token for _, fields in entries for token in unpack(fields) if fresh.admit(token)]
 
 
 def request_cancel(client: "redis.Redis", generation_id: str) -> None:
@@ -127,8 +138,7 @@ def read(client: "redis.Redis", generation_id: str, timeout_seconds: float) -> I
             raise TimeoutError(f"no token of generation {generation_id} in {timeout_seconds:.0f} s")
         entries = _entries(answer)
         position = entries[-1][0]
-        for _, fields in entries:
-            token = StreamedToken.from_fields(fields)
+        for token in (token for _, fields in entries for token in unpack(fields)):
             if fresh.admit(token):
                 yield token
                 if token.finish:

@@ -49,7 +49,8 @@ def run_round(url: str, key: str, clients: int, tokens: int) -> dict[str, Any]:
     started = time.perf_counter()
     received = asyncio.run(stream_all(url, key, clients, tokens))
     seconds = time.perf_counter() - started
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, trust_env=False) as client:
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60.0) as client:
         wrong = sum(not is_whole(client, one, tokens) for one in received)
     return {
         "tokens": clients * tokens,
