@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from inference.dispatch_policy import DispatchPolicy
 from inference.groups import FloatArray, Group
 from inference.owners import Owners
 from inference.replica_table import Replica
@@ -52,11 +53,12 @@ class Book:
         with self._lock:
             return self._random.random((2, experts))
 
-    def limits(self, session: Hashable, longest_seconds: float) -> tuple[float, float]:
+    def limits(self, session: Hashable, policy: DispatchPolicy) -> tuple[float, float]:
         """(seconds to wait for an answer, bytes to move in one step)."""
         with self._lock:
             owner = self._owners.of(session)
-            return owner.deadline_seconds(longest_seconds), owner.cap_bytes(longest_seconds)
+            range_seconds = (policy.deadline_seconds, policy.shortest_deadline_seconds)
+            return owner.deadline_seconds(*range_seconds), owner.cap_bytes(*range_seconds)
 
     def measured(self, session: Hashable, seconds: float, moved_bytes: int) -> None:
         """An answer came after that time; moved_bytes: of request and answer."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from inference.owners import SHORTEST_DEADLINE_SECONDS
 from inference.rows import RowType
 from relay.frames import ResultDtype
 from relay.work import Dispatch, Outcome
@@ -23,17 +24,19 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class DispatchPolicy:
-    """deadline_seconds: longest wait for one owner, and within which a second owner may still be asked; tokens_limit:
-    steps of more tokens (prompts) stay local; owner_bytes_limit: most bytes sent plus expected per owner, layer and
-    step, whatever its measured rate allows; row_type: F32, or Q8 where it is exact; kernel_class: when set, only owners
-    of this class compute (bit-identical results); result_dtype: F32 is exact mode; with a partial one (compact mode)
-    workers that can add up their rows times the router's weights, and prompts go to workers too, within the caps."""
+    """deadline_seconds: longest wait for one owner, and within which a second owner may still be asked;
+    shortest_deadline_seconds: least wait for an owner with a history; tokens_limit: steps of more tokens (prompts)
+    stay local; owner_bytes_limit: most bytes sent plus expected per owner, layer and step, whatever its measured rate
+    allows; row_type: F32, or Q8 where it is exact; kernel_class: when set, only owners of this class compute
+    (bit-identical results); result_dtype: F32 is exact mode; with a partial one (compact mode) workers that can add up
+    their rows times the router's weights, and prompts go to workers too, within the caps."""
 
     deadline_seconds: float = 2.0
     tokens_limit: int = 128
     owner_bytes_limit: int = 16 << 20
     row_type: RowType = RowType.Q8
     kernel_class: str | None = None
+    shortest_deadline_seconds: float = SHORTEST_DEADLINE_SECONDS
     result_dtype: ResultDtype = ResultDtype.F32
 
     @property

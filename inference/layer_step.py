@@ -135,7 +135,7 @@ class LayerStep:
     ) -> tuple[Group, IndexArray]:
         """The group within its owner's uplink cap, and the pairs that are too many for it."""
         group = Group(replica, flat // self._slots, flat % self._slots)
-        _, measured = self._book.limits(replica.session, self._policy.deadline_seconds)
+        _, measured = self._book.limits(replica.session, self._policy)
         cap = min(measured, self._policy.owner_bytes_limit)
         row_bytes, result_bytes = 4 * self._width, RESULT_BYTES * self._width
         saved = self._saved_bytes(group) if self._gives_sums(replica) else 0
@@ -162,7 +162,7 @@ class LayerStep:
         )
         row_bytes, result_bytes = self._encoded.nbytes // len(self._encoded), RESULT_BYTES * self._width
         for number, group, request in zip(numbers, groups, requests, strict=True):
-            seconds, _ = self._book.limits(group.replica.session, self._policy.deadline_seconds)
+            seconds, _ = self._book.limits(group.replica.session, self._policy)
             moved = group.moved_bytes(row_bytes, result_bytes)
             if self._gives_sums(group.replica):
                 moved += self._saved_bytes(group)
@@ -312,7 +312,7 @@ class LayerStep:
         costs = self._book.costs(self._layer.replicas, self._policy.kernel_class)
         now = time.monotonic()
         for index in np.flatnonzero(np.isfinite(costs)):
-            seconds, _ = self._book.limits(self._layer.replicas[index].session, self._policy.deadline_seconds)
+            seconds, _ = self._book.limits(self._layer.replicas[index].session, self._policy)
             if self._layer.replicas[index].session == group.replica.session or now + seconds > self._give_up_at:
                 costs[index] = np.inf
         owners = best_owners(self._layer, costs, self._call.expert_ids[group.tokens, group.slots])

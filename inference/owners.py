@@ -48,17 +48,17 @@ class Owner:
         self.paused_until = now + pause
         self.bytes_per_second /= 2
 
-    def deadline_seconds(self, longest: float) -> float:
+    def deadline_seconds(self, longest: float, shortest: float = SHORTEST_DEADLINE_SECONDS) -> float:
         """How long to wait for an answer; `longest` until there is a history."""
         if self.answers == 0:
             return longest
-        return min(longest, max(SHORTEST_DEADLINE_SECONDS, self.smoothed_seconds + DEVIATIONS * self.deviation_seconds))
+        return min(longest, max(shortest, self.smoothed_seconds + DEVIATIONS * self.deviation_seconds))
 
-    def cap_bytes(self, longest: float) -> float:
+    def cap_bytes(self, longest: float, shortest: float = SHORTEST_DEADLINE_SECONDS) -> float:
         """Bytes that one step may move, there and back: the measured rate times the deadline."""
         if self.answers == 0:
             return FIRST_CAP_BYTES
-        return max(LEAST_CAP_BYTES, self.bytes_per_second * self.deadline_seconds(longest))
+        return max(LEAST_CAP_BYTES, self.bytes_per_second * self.deadline_seconds(longest, shortest))
 
     def cost(self, now: float) -> float:
         """Expected seconds, infinite while the owner is left alone."""

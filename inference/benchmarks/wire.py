@@ -1,9 +1,9 @@
 """`manage.py bench wire`: bytes per token and layer between a backbone and its workers, at the 122B's shape.
 
-The dispatcher's own step (`LayerStep`) groups and encodes 64 random tokens, top 8 of 256 experts, 3,072 wide; a
+The dispatcher's own step (`LayerStep`) groups and encodes 64 random tokens, top 8 of 256 experts, 3,072 wide. A
 transport that only counts writes every request and a right-sized answer as the real frames, in the chunks that the real
-clients send. Counted are whole WebSocket messages on the backbone's line, both directions. With eight owners every token
-has one expert at each of them: the dearest case. The limit is the formula: rows out, results back, and nothing else.
+clients send. Counted are whole WebSocket messages on the backbone's line, both directions. With eight owners every
+token has one expert at each of them: the dearest case. The limit is the formula: rows out, results back, nothing else.
 """
 
 from __future__ import annotations

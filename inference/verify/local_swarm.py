@@ -66,7 +66,7 @@ class Worker:
 
 class Pending(NamedTuple):
     worker: int
-    pairs: int
+    request: Dispatch
     on_done: OnDone
 
 
@@ -114,7 +114,7 @@ class LocalSwarm:
         """Every range of every worker, as the dispatcher wants it."""
         kernel_class = kernel_class_name()
         replicas = [
-            Replica(worker.number, f"worker-{worker.number}", claim, FENCE, *held, kernel_class)
+            Replica(worker.number, f"worker-{worker.number}", claim, FENCE, *held, kernel_class, gives_sums=True)
             for worker in self._workers
             for claim, held in worker.claims.items()
         ]
@@ -210,11 +210,13 @@ class LocalSwarm:
             pairs=dispatch.pairs,
             rows=dispatch.rows,
             row_dtype=dispatch.row_dtype,
+            result_dtype=dispatch.result_dtype,
+            weights=dispatch.weights,
         )
         with self._lock:
             gone = worker.gone
             if not gone:
-                self._pending[request] = Pending(worker.number, len(dispatch.pairs), on_done)
+                self._pending[request] = Pending(worker.number, dispatch, on_done)
         if gone:
             on_done(Failed("session_left", f"worker {worker.number} is gone"))
             return request
@@ -255,7 +257,15 @@ class LocalSwarm:
             return
         try:
             if frame.type is FrameType.RESULT:
-                self._finish(frame.request, Result(read_result(frame, pending.pairs, self._index.n_embd)))
+                asked = pending.request
+                values = read_result(
+                    frame,
+                    len(asked.pairs),
+                    self._index.n_embd,
+                    result_dtype=asked.result_dtype,
+                    row_count=len(asked.rows),
+                )
+                self._finish(frame.request, Result(values))
             else:
                 refusal = read_refusal(frame)
                 self._finish(frame.request, Failed(refusal.code, refusal.message))

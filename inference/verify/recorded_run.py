@@ -133,6 +133,7 @@ def _dispatcher(case: Case, index: ModelIndex, swarm: LocalSwarm) -> Dispatcher:
     # The limits of a real network do not matter here: everything that can go to a worker shall go there.
     policy = DispatchPolicy(
         deadline_seconds=10.0,
+        shortest_deadline_seconds=10.0,
         tokens_limit=1 << 16,
         owner_bytes_limit=1 << 30,
         row_type=RowType.Q8 if case.row_type == "q8" else RowType.F32,

@@ -23,6 +23,8 @@ from inference.verify.cases import FULL, MIN_POSITIONS, MODELS, QUICK, QUICK_POS
 
 ROOT = Path(__file__).resolve().parents[2]
 CASE_SECONDS = 900.0
+COMPACT = ("sums-f32", "sums-f16")
+COMPACT_POSITIONS = 512
 
 Kind = Literal["exact", "reference", "compact", "browser"]
 
@@ -64,6 +66,9 @@ def verify(
     cases = QUICK if quick else FULL
     progress(0.0, "reference logits")
     yield run_reference()
+    for result in COMPACT[1:] if quick else COMPACT:
+        progress(0.0, f"compact {result}")
+        yield run_compact(result, cache, QUICK_POSITIONS if quick else COMPACT_POSITIONS)
     for number, case in enumerate(cases, start=1):
         progress(number / (len(cases) + 1), case.name)
         yield run_case(case, cache, QUICK_POSITIONS if quick else MIN_POSITIONS)
@@ -103,6 +108,18 @@ def run_reference() -> CaseResult:
     except ChildFailed as failure:
         return CaseResult("reference logits", "reference", False, extra={"error": str(failure)})
     return CaseResult("reference logits", "reference", **body)
+
+
+def run_compact(result: str, cache: Path, positions: int) -> CaseResult:
+    """Partial sums against exact results, in a process of its own."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="compact-", dir=cache) as folder:
+        try:
+            arguments = ["--result", result, "--out", folder, "--positions", str(positions)]
+            body = _child("inference.verify.compact", arguments)
+        except ChildFailed as failure:
+            return CaseResult(f"compact {result}", "compact", False, extra={"error": str(failure)})
+    return CaseResult(f"compact {result}", "compact", **body)
 
 
 def _judge(case: Case, run: dict[str, Any], traces: Sequence[dict[str, Any]], positions: int) -> CaseResult:

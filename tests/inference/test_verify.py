@@ -208,7 +208,8 @@ def test_killing_a_worker_in_the_middle_changes_no_bit(tmp_path: Path) -> None:
 
     assert result.ok, result.extra
     assert result.max_abs_diff == 0.0
-    assert result.extra["failures"] == {"session_left": 1}
+    # One for each time that its pause was over before the run was.
+    assert set(result.extra["failures"]) == {"session_left"}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -303,4 +304,4 @@ def test_the_quick_run_passes(var_dir: Path) -> None:
 
     body = json.loads(out.getvalue())
     assert body["ok"], body
-    assert {case["kind"] for case in body["cases"]} == {"exact", "reference"}
+    assert {case["kind"] for case in body["cases"]} == {"exact", "reference", "compact"}
