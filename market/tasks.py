@@ -15,11 +15,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """left: nodes whose announced time to leave had come. released: nodes whose rewards became available."""
+    """left: nodes whose announced time to leave had come. released: nodes whose rewards became available.
+
+    standby_microcredits: paid for replicas that were there.
+    """
 
     expired_claims: tuple[int, ...]
     left: tuple[str, ...]
     released: tuple[str, ...]
+    standby_microcredits: int = 0
 
 
 def step(now: datetime) -> UpkeepReport:
@@ -28,6 +32,7 @@ def step(now: datetime) -> UpkeepReport:
         expired_claims=tuple(commands.expire_leases(now)),
         left=tuple(commands.end_planned_leaves(now)),
         released=tuple(commands.release_earnings(now)),
+        standby_microcredits=commands.credit_standby(now),
     )
 
 

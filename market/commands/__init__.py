@@ -31,6 +31,7 @@ from market.commands.payouts import (
     settle_item,
 )
 from market.commands.replicas import lose_replica, record_delivery, verify_replica
+from market.commands.standby import credit_standby
 from market.commands.work import CreditResult, credit_work, observe_demand
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "claim_best",
     "claim_ranges",
     "create_owner",
+    "credit_standby",
     "credit_work",
     "declare_incident",
     "draft_payout",
