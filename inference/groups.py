@@ -6,7 +6,8 @@ Pure functions over arrays.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +21,25 @@ NOBODY, ALL_PAUSED = -1, -2
 PAIR_BYTES = 4
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True)
+class Group:
     """The pairs that one replica computes, in the order of their tokens."""
 
     replica: Replica
     tokens: IndexArray
     slots: IndexArray
 
+    @cached_property
     def rows(self) -> tuple[IndexArray, npt.NDArray[np.int64]]:
         """The tokens without repetition, and per pair the index into them."""
         is_new = np.empty(len(self.tokens), bool)
         is_new[0] = True
         np.not_equal(self.tokens[1:], self.tokens[:-1], out=is_new[1:])
-        return self.tokens[is_new], np.cumsum(is_new) - 1
+        return self.tokens[is_new], is_new.cumsum() - 1
 
     def moved_bytes(self, row_bytes: int, result_bytes: int) -> int:
         """Bodies of the request and its answer."""
-        rows = 1 + int(np.count_nonzero(np.diff(self.tokens)))
-        return rows * row_bytes + len(self.tokens) * (PAIR_BYTES + result_bytes)
+        return len(self.rows[0]) * row_bytes + len(self.tokens) * (PAIR_BYTES + result_bytes)
 
 
 def choose_owners(layer: LayerReplicas, costs: FloatArray, draws: FloatArray) -> npt.NDArray[np.int64]:

@@ -96,7 +96,7 @@ class LayerStep:
             return
         np.multiply(call.output, call.weights[:, :, None], out=call.weighted)
         for group, values in self._sums:
-            _, row_of_pair = group.rows()
+            _, row_of_pair = group.rows
             is_first = np.diff(row_of_pair, prepend=-1) > 0
             call.weighted[group.tokens, group.slots] = 0
             call.weighted[group.tokens[is_first], group.slots[is_first]] = values
@@ -172,7 +172,7 @@ class LayerStep:
 
     def _request(self, group: Group) -> Dispatch:
         """One frame's worth: every row once, pairs (row, expert)."""
-        rows, row_of_pair = group.rows()
+        rows, row_of_pair = group.rows
         pairs = np.empty((len(group.tokens), 2), np.uint16)
         pairs[:, 0] = row_of_pair
         pairs[:, 1] = self._call.expert_ids[group.tokens, group.slots]
@@ -199,7 +199,7 @@ class LayerStep:
 
     def _saved_bytes(self, group: Group) -> int:
         """What partial sums move instead of a row per pair (negative), and the weights."""
-        rows, width = len(group.rows()[0]), self._width
+        rows, width = len(group.rows[0]), self._width
         size = 2 if self._policy.result_dtype is ResultDtype.PARTIAL_F16 else 4
         saved: int = (rows * size - len(group.tokens) * RESULT_BYTES) * width + 4 * len(group.tokens)
         return saved
@@ -236,7 +236,7 @@ class LayerStep:
         shape, kind = self._shape(group)
         if values.shape != shape or values.dtype != kind:
             self._fail(flight, RowPlace.BAD_SHAPE, "bad_shape")
-        elif not np.isfinite(values).all():
+        elif not is_finite(values):
             self._fail(flight, RowPlace.NOT_FINITE, "not_finite")
         elif flight.plan is Plan.BEFORE and not self._is_right(flight, values):
             self._fail(flight, RowPlace.AUDIT_FAILED, "audit_failed")
@@ -252,7 +252,7 @@ class LayerStep:
         """What an answer must look like."""
         if not self._gives_sums(group.replica):
             return (len(group.tokens), self._width), np.float32
-        return (len(group.rows()[0]), self._width), self._sum_kind()
+        return (len(group.rows[0]), self._width), self._sum_kind()
 
     def _sum_kind(self) -> type[np.float32] | type[np.float16]:
         return np.float16 if self._policy.result_dtype is ResultDtype.PARTIAL_F16 else np.float32
@@ -283,7 +283,7 @@ class LayerStep:
         experts = self._call.expert_ids[group.tokens, group.slots]
         sums = None
         if self._gives_sums(group.replica):
-            rows, row_of_pair = group.rows()
+            rows, row_of_pair = group.rows
             sums = Sums(row_of_pair, self._weights(group), len(rows), self._sum_kind())
         return AuditCase(
             owner_of(group.replica), self._call.layer, self._call.hidden[group.tokens], experts, values, sums
@@ -330,3 +330,11 @@ class LayerStep:
 
 def owner_of(replica: Replica) -> NodeClass:
     return NodeClass(replica.node_id, replica.kernel_class)
+
+
+def is_finite(values: Values) -> bool:
+    """Whether no value is NaN or infinite. A sum is quicker than a look at each: it is finite only if all of them are;
+    where it is not, large finite values may have added up, so each is looked at."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum(dtype=np.float32)
+    return bool(np.isfinite(total)) or bool(np.isfinite(values).all())
