@@ -4,16 +4,21 @@ Each look-up is one hop to a database thread; the event loop never waits for the
 """
 
 import hmac
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import redis
 from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.core.cache import cache
+from django.db import InterfaceError, OperationalError
 
 from market import presence, queries
 from market.errors import UnknownBuild
 from relay.admission import Claim, Node, Standing
+from relay.errors import MarketAway
 
 BACKBONE_TOKEN_FILE = "backbone.token"
 NEWEST_KEY = "relay/newest/"
@@ -60,31 +65,46 @@ def _knows_build(build: str) -> bool:
     return True
 
 
+@contextmanager
+def asking() -> Iterator[None]:
+    """Turns an outage of the stores, which passes by itself, into MarketAway; anything else is a defect."""
+    try:
+        yield
+    except (redis.RedisError, OperationalError, InterfaceError) as error:
+        raise MarketAway(str(error)) from error
+
+
 class MarketAuthenticator:
-    """`relay.admission.Authenticator` over the market's queries."""
+    """`relay.admission.Authenticator` over the market's queries. Everything but `is_backbone` raises MarketAway."""
 
     def is_backbone(self, token: str) -> bool:
         expected = backbone_token()
         return bool(expected) and hmac.compare_digest(token.encode(), expected.encode())
 
     async def standing(self, token: str) -> Standing | None:
-        standing: Standing | None = await database_sync_to_async(_standing)(token)
+        with asking():
+            standing: Standing | None = await database_sync_to_async(_standing)(token)
         return standing
 
     async def knows_build(self, build: str) -> bool:
-        known: bool = await database_sync_to_async(_knows_build)(build)
+        with asking():
+            known: bool = await database_sync_to_async(_knows_build)(build)
         return known
 
     async def mark_seen(self, node_id: str) -> None:
-        await sync_to_async(presence.mark_seen)(node_id, datetime.now(UTC))
+        with asking():
+            await sync_to_async(presence.mark_seen)(node_id, datetime.now(UTC))
 
     async def mark_left(self, node_id: str) -> None:
-        await sync_to_async(presence.mark_left)(node_id, datetime.now(UTC))
+        with asking():
+            await sync_to_async(presence.mark_left)(node_id, datetime.now(UTC))
 
     async def take_over(self, node_id: str, session: str) -> None:
-        await sync_to_async(cache.set)(NEWEST_KEY + node_id, session, timeout=None)
+        with asking():
+            await sync_to_async(cache.set)(NEWEST_KEY + node_id, session, timeout=None)
 
     async def is_newest(self, node_id: str, session: str) -> bool:
         # A cache that forgot (Redis was restarted) says nothing against anybody.
-        newest = await sync_to_async(cache.get)(NEWEST_KEY + node_id)
+        with asking():
+            newest = await sync_to_async(cache.get)(NEWEST_KEY + node_id)
         return newest in (None, session)

@@ -21,7 +21,15 @@ from relay.admission import (
 )
 from relay.codes import CloseCode, RejectCode
 from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES
-from relay.errors import BadPreamble, CreditExceeded, FrameError, MessageError, ProtocolViolation, Rejected
+from relay.errors import (
+    BadPreamble,
+    CreditExceeded,
+    FrameError,
+    MarketAway,
+    MessageError,
+    ProtocolViolation,
+    Rejected,
+)
 from relay.frames import Body, Frame, Role, decode_frames
 from relay.messages import pong_frame, read_status, reject_frame, welcome_frame
 from relay.outbound import BACKBONE_LIMITS, WORKER_LIMITS, Outbound
@@ -141,6 +149,8 @@ class Connection:
         try:
             if await self._authenticator.is_newest(self._node_id, f"{self._roster.boot}/{self._number}"):
                 await self._authenticator.mark_left(self._node_id)
+        except MarketAway as error:
+            logger.warning("%s could not be marked as gone: %s", self._name(), error)
         except Exception:
             # Presence is a hint: without it, placement waits until the silence is noticed.
             logger.exception("%s could not be marked as gone", self._name())
@@ -271,6 +281,10 @@ class Connection:
         except Rejected as error:
             self.end(CloseCode.REJECTED, str(error), RejectCode(error.code))
             return
+        except MarketAway as error:
+            logger.warning("the market could not be asked about a new session: %s", error)
+            self.end(CloseCode.REJECTED, "the market cannot be asked now; try again", RejectCode.OVERLOADED)
+            return
         except Exception:
             logger.exception("the market could not be asked about a new session")
             self.end(CloseCode.REJECTED, "the market cannot be asked now; try again", RejectCode.OVERLOADED)
@@ -331,6 +345,8 @@ class Connection:
         self._marked = monotonic()
         try:
             await self._authenticator.mark_seen(self._node_id)
+        except MarketAway as error:
+            logger.warning("%s could not be marked as seen: %s", self._name(), error)
         except Exception:
             logger.exception("%s could not be marked as seen", self._name())
 
@@ -366,6 +382,9 @@ class Connection:
             return
         except MessageError as error:
             self.end(CloseCode.VIOLATION, f"STATUS cannot be read: {error}", RejectCode.PROTOCOL_VIOLATION)
+            return
+        except MarketAway as error:
+            logger.warning("%s: the market could not be asked: %s", self._name(), error)
             return
         except Exception:
             # An outage of the database must not end every session; the next check is soon.

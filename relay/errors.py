@@ -52,6 +52,12 @@ class BadPreamble(ProtocolViolation):
     code = "bad_preamble"
 
 
+class MarketAway(RelayError):
+    """The database or the cache behind the market cannot be reached now; a later question may be answered."""
+
+    code = "market_away"
+
+
 class Rejected(RelayError):
     """The relay refused or ended the session for a reason that a new attempt would not change."""
 

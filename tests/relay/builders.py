@@ -1,6 +1,7 @@
 """Plain builders for the relay's tests: Alice runs the backbone, Bob hosts experts."""
 
 from relay.admission import Claim, Node, Standing
+from relay.errors import MarketAway
 from relay.records import Json, Replica
 
 BUILD = "0123456789abcdef" * 2
@@ -50,7 +51,7 @@ class FakeMarket:
     async def standing(self, token: str) -> Standing | None:
         self.questions += 1
         if self.is_down:
-            raise OSError("the database cannot be reached")
+            raise MarketAway("the database cannot be reached")
         return self.standings.get(token)
 
     async def knows_build(self, build: str) -> bool:

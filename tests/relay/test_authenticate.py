@@ -11,6 +11,7 @@ from pytest_django import Settings
 from market import commands, presence
 from market.builds import BuildDescription
 from relay.authenticate import BACKBONE_TOKEN_FILE, MarketAuthenticator, backbone_token
+from relay.errors import MarketAway
 from tests.relay.builders import BUILD, SHA256
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,3 +101,14 @@ async def test_the_newest_session_of_a_node_is_known_to_every_process() -> None:
     assert unheard
     assert not await market.is_newest("bob", "boot1/7")
     assert await market.is_newest("bob", "boot2/3")
+
+
+async def test_an_outage_of_the_cache_is_told_from_a_defect(settings: Settings) -> None:
+    market = MarketAuthenticator()
+    backend = "django.core.cache.backends.redis.RedisCache"
+    settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": "redis://127.0.0.1:1/0"}}
+
+    with pytest.raises(MarketAway, match="refused"):
+        await market.mark_seen("bob")
+    with pytest.raises(MarketAway, match="refused"):
+        await market.is_newest("bob", "session")

@@ -490,7 +490,9 @@ async def test_a_changed_backbone_credential_ends_the_backbone_s_session(dial: D
     assert await alice.rejected() == (CloseCode.REVOKED, "bad_token")
 
 
-async def test_an_outage_of_the_market_ends_no_session(dial: Dial, market: FakeMarket, roster: Roster) -> None:
+async def test_an_outage_of_the_market_ends_no_session_and_leaves_one_line_per_question(
+    dial: Dial, market: FakeMarket, roster: Roster, caplog: pytest.LogCaptureFixture
+) -> None:
     bob = dial(recheck_seconds=0.02)
     await bob.join(Role.WORKER)
     market.is_down = True
@@ -499,6 +501,9 @@ async def test_an_outage_of_the_market_ends_no_session(dial: Dial, market: FakeM
 
     assert market.questions > 3
     assert len(roster.workers) == 1
+    said = [record for record in caplog.records if "the market could not be asked" in record.message]
+    assert said
+    assert all(record.levelname == "WARNING" and record.exc_info is None for record in said)
 
 
 async def test_a_backbone_that_leaves_cancels_its_work(dial: Dial, roster: Roster) -> None:
