@@ -56,7 +56,7 @@ def test_each_type_gives_the_rows_of_ggml(
     page.open(path)
 
     with GgmlKernel.open(path, runtime) as oracle:
-        for count in (1, 2, 3, 7, 41, 100):
+        for count in (1, 3, 7, 100):
             rows, experts = rows_for(count)
             expected = oracle.compute(rows, experts)
             errors = row_errors(page.compute(rows, experts), expected)

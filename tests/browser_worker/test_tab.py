@@ -106,6 +106,11 @@ def generate(server: LiveServer, tokens: int = 32) -> str:
     return answer.choices[0].text
 
 
+def sessions(server: LiveServer) -> int:
+    """Workers that the backbone sees at the relay."""
+    return int(server.stats()["workers"]["sessions"])
+
+
 def rows(page: Page) -> int:
     return int(page.inner_text("#rows").replace(",", ""))
 
@@ -154,11 +159,11 @@ def test_a_hidden_tab_rests_and_goes_on_when_it_is_seen(visit: Open, server: Liv
     page = visit()
     choose(page, 2)
     lend(page)
-    sessions = server.stats()["workers"]["sessions"]
+    server.wait_for(lambda: sessions(server) == 2, LEFT_SECONDS, "the tab and the Python worker are connected")
 
     set_hidden(page, True)
     expect(page.locator("#state")).to_contain_text("paused", timeout=5_000)
-    server.wait_for(lambda: server.stats()["workers"]["sessions"] == sessions - 1, 15, "the tab has left")
+    server.wait_for(lambda: sessions(server) == 1, LEFT_SECONDS, "the tab has left")
     keep(page, "paused")
     set_hidden(page, False)
 
@@ -177,20 +182,18 @@ def test_a_killed_tab_is_lost_and_no_request_fails(visit: Open, server: LiveServ
     page = visit()
     choose(page, 8)
     lend(page)
-    before = server.stats()
+    live = server.stats()["experts"]["live"]
     texts: list[str] = []
     asking = threading.Thread(target=lambda: texts.extend(generate(server, 96) for _ in range(3)))
     asking.start()
     server.wait_for(lambda: rows(page) > 0, 30, "the tab computes")
 
     page.context.close()
-    left = before["workers"]["sessions"] - 1
-    server.wait_for(lambda: server.stats()["workers"]["sessions"] == left, LEFT_SECONDS, "its session has ended")
+    server.wait_for(lambda: sessions(server) == 1, LEFT_SECONDS, "its session has ended")
     asking.join(120)
 
     assert len(texts) == 3
     assert all(texts)
-    live = before["experts"]["live"]
     server.wait_for(lambda: server.stats()["experts"]["live"] < live, LOST_SECONDS, "its replicas are lost")
 
 
