@@ -31,7 +31,7 @@ JOIN_SECONDS = 60.0
 
 class Round(NamedTuple):
     per_second: float
-    count: int
+    trips: int
     cpu_seconds: float
 
 
@@ -81,7 +81,7 @@ def _rates(program: str, size: int, samples: dict[str, list[Round]]) -> Iterator
     """Round trips and bytes per second: `peer` is the pass-through; the one-client echo is told beside it."""
     rates = {kind: [one.per_second for one in rounds] for kind, rounds in samples.items()}
     costs = {
-        kind: sum(one.cpu_seconds for one in rounds) / sum(one.count for one in rounds)
+        kind: sum(one.cpu_seconds for one in rounds) / sum(one.trips for one in rounds)
         for kind, rounds in samples.items()
     }
     extra = {
