@@ -63,3 +63,10 @@ async def test_a_missing_file_is_not_found() -> None:
 @pytest.mark.usefixtures("_mode")
 def test_a_path_that_climbs_out_is_not_found(client: Client) -> None:
     assert client.get("/static/../../config/settings.py").status_code == 404
+
+
+def test_the_address_that_browsers_guess_leads_to_the_icon() -> None:
+    response = Client().get("/favicon.ico", follow=True)
+
+    assert response.redirect_chain == [("/static/frontend/icon.svg", 301)]
+    assert (response.status_code, response["Content-Type"]) == (200, "image/svg+xml")
