@@ -73,14 +73,18 @@ export class Lifecycle {
     this.wake?.();
     this.link?.send(makeFrame(TYPE.DRAIN, {}));
     this.hangUp();
+    await this.giveBack();
+    this.tell({ phase: "stopped", text: "stopped; everything was given back" });
+  }
+
+  async giveBack() {
     this.holdings.clear();
+    this.claims = [];
     try {
       for (const claim of (await this.market.heartbeat()).claims) await this.market.release(claim.claim_id);
     } catch {
       // The server is away: the claims end by themselves.
     }
-    this.claims = [];
-    this.tell({ phase: "stopped", text: "stopped; everything was given back" });
   }
 
   // --- one round ------------------------------------------------------------------------------------------------------
@@ -92,9 +96,13 @@ export class Lifecycle {
     } catch (error) {
       if (this.stopping.signal.aborted || this.paused) return 0;
       if (error.status === 401) return this.end("unknown_token", "the server does not know this device any more");
+      if (error instanceof RangeError) {
+        await this.giveBack();
+        return this.end("no_memory", "this browser has no memory left for so many experts: lend less");
+      }
       this.failures += 1;
       const wait = Math.min(MOST_PAUSE_SECONDS, 2 ** this.failures) * (0.5 + Math.random() / 2);
-      this.tell({ phase: "waiting", text: `${wordsOf(error)}; trying again in ${Math.ceil(wait)} seconds` });
+      this.tell({ phase: "waiting", text: `${error.message || error}; trying again in ${Math.ceil(wait)} seconds` });
       return wait;
     }
   }
@@ -229,9 +237,4 @@ export class Lifecycle {
     Object.assign(this.state, change);
     this.report({ ...this.state });
   }
-}
-
-function wordsOf(error) {
-  if (error instanceof RangeError) return "this browser has no memory left for so many experts: lend less";
-  return error.message || String(error);
 }

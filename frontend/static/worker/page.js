@@ -28,6 +28,7 @@ const memory = {
 
 let worker = null;
 let state = null;
+let awake = null;
 
 const bytes = (count) => (count >= 1e9 ? `${(count / 1e9).toFixed(1)} GB` : `${(count / 1e6).toFixed(1)} MB`);
 const credits = (microcredits) => String(Number((microcredits / 1e6).toPrecision(4)));
@@ -79,6 +80,8 @@ function ended(last) {
   worker?.terminate();
   worker = null;
   state = null;
+  awake?.release().catch(() => {});
+  awake = null;
   memory.set("lending", null);
   if (last.code === "unknown_token" || last.code === "bad_token") memory.set("token", null);
   draw(last);
@@ -139,8 +142,14 @@ function visibilityChanged() {
 }
 
 // Where the browser can (secure addresses), the screen stays on while this tab is looked at.
-function keepAwake() {
-  navigator.wakeLock?.request("screen").catch(() => {});
+async function keepAwake() {
+  try {
+    const lock = await navigator.wakeLock?.request("screen");
+    if (worker) awake = lock;
+    else await lock?.release();
+  } catch {
+    // A low battery, or a browser that does not want to: the screen goes dark as always.
+  }
 }
 
 // Leaving or reloading: the connection closes at once; the claims stay for two minutes, so a reload finds its experts again.
