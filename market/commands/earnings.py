@@ -17,6 +17,7 @@ from market.ledger import ADJUSTMENTS, AVAILABLE, FORFEITED, PENDING, HeldPart, 
 from market.models import Forfeit, Hold, Node
 
 ADJUSTMENT_LIMIT = 1 << 53
+KEY_LIMIT = 80
 # One append releases so many nodes at most; the rest has its turn at the next tick.
 RELEASE_NODES = 200
 
@@ -101,6 +102,8 @@ def adjust_balance(
     """
     if amount_microcredits == 0 or abs(amount_microcredits) > ADJUSTMENT_LIMIT:
         raise BadRequest(f"an adjustment moves between 1 and {ADJUSTMENT_LIMIT} microcredits")
+    if not 0 < len(key) <= KEY_LIMIT:
+        raise BadRequest(f"a key has 1 to {KEY_LIMIT} characters")
     who, why = short(by), checked_reason(reason)
     account = node_account(node_id, AVAILABLE)
     with store.writing() as writer:

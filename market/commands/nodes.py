@@ -73,7 +73,7 @@ def rotate_token(node_id: str, *, by: str = "owner", reason: str = "", now: date
         if known_node(node_id).erased:
             raise BadRequest(f"node {node_id} was erased; register the device again")
         digest = queries.token_sha256(token)
-        writer.append([NodeTokenRotated(node_id, digest, short(by), _short_reason(reason), now or timezone.now())])
+        writer.append([NodeTokenRotated(node_id, digest, short(by), one_line(reason), now or timezone.now())])
     return token
 
 
@@ -102,7 +102,7 @@ def reinstate_node(node_id: str, *, by: str, reason: str = "", now: datetime | N
     """Ends a suspension or quarantine; forfeited rewards stay forfeited. Raises UnknownNode."""
     with store.writing() as writer:
         if known_node(node_id).suspended:
-            writer.append([NodeReinstated(node_id, short(by), _short_reason(reason), now or timezone.now())])
+            writer.append([NodeReinstated(node_id, short(by), one_line(reason), now or timezone.now())])
 
 
 def link_node(node_id: str, owner_id: str, *, by: str, reason: str, now: datetime | None = None) -> None:
@@ -120,7 +120,7 @@ def plan_leave(node_id: str, leaves_at: datetime, *, reason: str = "", now: date
     moment = now or timezone.now()
     if leaves_at.tzinfo is None or not moment <= leaves_at <= moment + LEAVE_LIMIT:
         raise BadRequest("leaves_at must be a time with a zone, between now and a year from now")
-    why = _short_reason(reason)
+    why = one_line(reason)
     with store.writing() as writer:
         if known_node(node_id).leaves_at != leaves_at:
             writer.append([NodeLeaving(node_id, leaves_at, why, moment)])
@@ -163,13 +163,14 @@ def checked_reason(reason: str) -> str:
     """The reason as it is stored: one line, cut. Raises BadRequest when it is empty."""
     if not reason.strip():
         raise BadRequest("give a reason: it is stored, and the owner can read it")
-    return _short_reason(reason)
+    return one_line(reason)
 
 
-def _short_reason(reason: str) -> str:
-    tidy = " ".join(reason.split())[:REASON_LIMIT]
+def one_line(text: str) -> str:
+    """A reason or reference as it is stored: one line, cut. Raises BadRequest for characters that do not print."""
+    tidy = " ".join(text.split())[:REASON_LIMIT]
     if not tidy.isprintable():
-        raise BadRequest("a reason has printable characters only")
+        raise BadRequest("reasons and references have printable characters only")
     return tidy
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from market import rows as r
 from market import store
-from market.commands.nodes import checked_reason, short
+from market.commands.nodes import checked_reason, one_line, short
 from market.errors import BadRequest, KeyReused, NothingToPay, SamePerson, UnknownPayout, WrongState
 from market.events import (
     PayoutApproved,
@@ -34,7 +34,6 @@ from market.payout_providers import Payment, PayoutProvider
 
 ITEM_LIMIT = 1000
 KEY_LIMIT = 80
-REFERENCE_LIMIT = 200
 
 
 def draft_payout(
@@ -163,11 +162,11 @@ def send_payout(batch_id: int, provider: PayoutProvider, *, by: str, reason: str
             writer.append([PayoutSending(batch_id, provider.name, who, why, now or timezone.now())])
         elif batch.provider != provider.name:
             raise WrongState(f"batch {batch_id} went to provider {batch.provider!r}; send it there again")
-    reference = provider.submit(batch_key(batch_id), payments(batch_id))[:REFERENCE_LIMIT]
+    reference = provider.submit(batch_key(batch_id), payments(batch_id))
     with store.writing() as writer:
         batch = _batch(batch_id)
         if batch.state == r.SENDING:
-            writer.append([PayoutSent(batch_id, reference, now or timezone.now())])
+            writer.append([PayoutSent(batch_id, one_line(reference), now or timezone.now())])
             return reference
     return batch.reference
 
@@ -192,7 +191,7 @@ def settle_item(item_id: str, *, reference: str, by: str, now: datetime | None =
         _expect_item(item, r.RESERVED)
         postings = _moved([(item.node_id, item.amount_microcredits)], IN_TRANSIT, PAID)
         settled = PayoutItemSettled(
-            item.batch_id, item_id, reference[:REFERENCE_LIMIT], short(by), postings, now or timezone.now()
+            item.batch_id, item_id, one_line(reference), short(by), postings, now or timezone.now()
         )
         writer.append([settled])
     return True

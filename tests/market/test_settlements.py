@@ -101,7 +101,10 @@ class TestImport:
 
     def test_a_line_that_contradicts_is_reported_and_the_others_count(self, items: list[str]) -> None:
         import_settlement(f"item_id,status\n{items[0]},failed\n", by="alice")
-        text = f"item_id,status\n{items[0]},settled\nnobody,settled\n{items[1]},lost\n{items[2]},settled\n"
+        text = (
+            f"item_id,status,reference\n{items[0]},settled\nnobody,settled\n{items[1]},lost\n{items[2]},settled\n"
+            f"{items[1]},settled,\0\n"
+        )
 
         report = import_settlement(text, by="alice")
 
@@ -110,6 +113,7 @@ class TestImport:
             ["line 2", " wrong_state"],
             ["line 3", " unknown_payout"],
             ["line 4", " bad_request"],
+            ["line 6", " bad_request"],
         ]
 
     @pytest.mark.parametrize("text", ["", "item_id\nx\n", "item_id,status,extra\n", "{}"])

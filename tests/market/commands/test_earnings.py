@@ -158,6 +158,8 @@ class TestAdjustments:
     def test_it_wants_an_amount_a_person_and_a_reason(self, bob: Device, amount: int, by: str, reason: str) -> None:
         with pytest.raises(BadRequest):
             commands.adjust_balance(bob.node_id, amount, by=by, reason=reason, key="1")
+        with pytest.raises(BadRequest):
+            commands.adjust_balance(bob.node_id, 1, by="alice", reason="x", key="k" * 81)
 
 
 @pytest.mark.usefixtures("real_database")
