@@ -1,7 +1,7 @@
 """Everything that others may ask the market: plain values, never model instances. Cheap enough to call per request."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -18,7 +18,7 @@ from market.builds import BuildDescription
 from market.coverage import CoverageSummary, Replicas, count_replicas, summary
 from market.errors import UnknownBuild
 from market.hours import allowance, start_of_hour
-from market.incidents import Span, extended, incident_spans
+from market.incidents import extended, incident_spans
 from market.ledger import TREASURY, node_account, node_accounts
 from market.models import (
     Balance,
@@ -57,7 +57,8 @@ class NodeView:
 class ClaimView:
     """A claim that is pending or live. sha256: the digest that was delivered or verified last.
 
-    expires_at: when the lease ends unless the node is seen again.
+    silent_since: when the node was last seen, or from when on its silence can be noticed. expires_at: when the lease
+    ends unless the node is seen again.
     """
 
     claim_id: int
@@ -68,6 +69,7 @@ class ClaimView:
     fence: int
     state: Literal["pending", "live"]
     sha256: str | None
+    silent_since: datetime
     expires_at: datetime
     node_id: str
     size_bytes: int
@@ -163,27 +165,22 @@ def has_claimed(node_id: str, build: str, layer: int, first: int, last: int) -> 
     ).exists()
 
 
-def lease_ends(
-    granted_at: datetime, last_seen: datetime | None, recording_since: datetime, spans: Sequence[Span] = ()
-) -> datetime:
-    """The end of a lease: LEASE_SECONDS after the node was last seen, or after its silence can first be noticed.
-
-    spans: incidents, whose time does not count.
-    """
-    since = max(granted_at, last_seen) if last_seen else max(granted_at, recording_since)
-    return extended(since, timedelta(seconds=settings.LEASE_SECONDS), spans)
-
-
 def _views(claims: Iterable[Claim]) -> list[ClaimView]:
     rows = list(claims)
     now = timezone.now()
+    lease = timedelta(seconds=settings.LEASE_SECONDS)
     seen = presence.last_seen({row.node_id for row in rows})
-    since = presence.recording_since(now)
-    spans = incident_spans(now - timedelta(seconds=settings.LEASE_SECONDS)) if rows else []
-    return [_claim_view(row, lease_ends(row.granted_at, seen.get(row.node_id), since, spans), now) for row in rows]
+    noticed = presence.recording_since(now)
+    # Incidents make leases longer: their time does not count.
+    spans = incident_spans(now - lease) if rows else []
+    views = []
+    for row in rows:
+        since = max(row.granted_at, seen.get(row.node_id) or noticed)
+        views.append(_claim_view(row, since, extended(since, lease, spans), now))
+    return views
 
 
-def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
+def _claim_view(row: Claim, silent_since: datetime, expires_at: datetime, now: datetime) -> ClaimView:
     this_hour = start_of_hour(now)
     allowed = allowance(row.cap_microcredits_per_hour, row.first_hour_microcredits, row.granted_at, this_hour)
     return ClaimView(
@@ -195,6 +192,7 @@ def _claim_view(row: Claim, expires_at: datetime, now: datetime) -> ClaimView:
         fence=row.fence,
         state="live" if row.state == r.LIVE else "pending",
         sha256=row.sha256 or None,
+        silent_since=silent_since,
         expires_at=expires_at,
         node_id=row.node_id,
         size_bytes=row.size_bytes,

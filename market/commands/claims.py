@@ -173,29 +173,28 @@ def expire_leases(now: datetime) -> list[int]:
     Presence is read before the append lock is taken, and again under it for the few that look silent. Placement learns
     which devices have become quiet.
     """
-    lease = timedelta(seconds=settings.LEASE_SECONDS)
     claims = queries.all_open_claims()
-    presence.note_silent(_quiet(claims, lease, now))
+    presence.note_silent(_quiet(claims, now))
     if not _silent(claims, now):
         return []
     with store.writing() as writer:
         silent = _silent(queries.all_open_claims(), now)
         # Two events per claim at most; the rest ends at the next tick.
         silent = silent[: store.APPEND_LIMIT // 2]
-        ending = [expiry_events(claim, claim.expires_at - lease, now) for claim in silent]
+        ending = [expiry_events(claim, claim.silent_since, now) for claim in silent]
         if ending:
             writer.append([event for events in ending for event in events])
     return [claim.claim_id for claim in silent]
 
 
-def _quiet(claims: Sequence[queries.ClaimView], lease: timedelta, now: datetime) -> set[str]:
+def _quiet(claims: Sequence[queries.ClaimView], now: datetime) -> set[str]:
     """Devices that are no coverage: not seen for a part of their lease, or not since their connection closed."""
     left = presence.left({claim.node_id for claim in claims})
-    waited = lease * presence.SILENT_SHARE
+    waited = timedelta(seconds=settings.LEASE_SECONDS) * presence.SILENT_SHARE
     return {
         claim.node_id
         for claim in claims
-        if claim.expires_at - lease <= max(now - waited, left.get(claim.node_id, now - waited))
+        if claim.silent_since <= max(now - waited, left.get(claim.node_id, now - waited))
     }
 
 

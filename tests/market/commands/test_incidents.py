@@ -1,6 +1,6 @@
 """market/incidents.py and market/commands/incidents.py: what was our fault is held against nobody."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from pytest_django import Settings
@@ -8,6 +8,7 @@ from pytest_django import Settings
 from market import commands, incidents, presence, queries, replay, tasks
 from market.errors import BadRequest, IncidentInForce
 from market.invariants import check_books
+from market.models import Event
 from tests.builders import MORNING, Device, claimed, demo_build, later, registered, worked
 
 SPAN = (later(100), later(400))
@@ -56,6 +57,8 @@ class TestIncident:
             return bool(tasks.step(later(seconds)).expired_claims)
 
         assert [expired_at(seconds) for seconds in (300, 419, 421)] == [False, False, True]
+        expired = Event.objects.get(name="claim-expired").body
+        assert datetime.fromisoformat(expired["last_seen_at"]) == MORNING
         assert replay.check().ok
 
     def test_nobody_is_punished_while_it_lasts(self, bob: Device) -> None:
