@@ -63,7 +63,7 @@ def check_store(url: str) -> None:
             client.ping()
     except (redis.RedisError, ValueError) as error:
         raise StartFailed(
-            f"The Redis of REDIS_URL does not answer: {error}. Start it, or unset REDIS_URL to use an embedded one."
+            f"The Redis of REDIS_URL does not answer: {str(error).rstrip(".")}. Start it, or unset REDIS_URL to use an embedded one."
         ) from error
 
 

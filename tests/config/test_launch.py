@@ -52,7 +52,7 @@ def test_a_port_that_cannot_exist_is_named(port: int) -> None:
 def test_a_redis_that_does_not_answer_is_said_at_once_without_its_password() -> None:
     port = free_port("127.0.0.1", 0)
 
-    with pytest.raises(StartFailed, match=r"REDIS_URL does not answer: .*refused") as refusal:
+    with pytest.raises(StartFailed, match=r"REDIS_URL does not answer: .*refused\. Start it") as refusal:
         check_store(f"redis://:secret@127.0.0.1:{port}/0")
 
     assert "secret" not in str(refusal.value)
