@@ -62,8 +62,9 @@ def check_store(url: str) -> None:
         ) as client:
             client.ping()
     except (redis.RedisError, ValueError) as error:
+        reason = str(error).rstrip(".")
         raise StartFailed(
-            f"The Redis of REDIS_URL does not answer: {str(error).rstrip(".")}. Start it, or unset REDIS_URL to use an embedded one."
+            f"The Redis of REDIS_URL does not answer: {reason}. Start it, or unset REDIS_URL to use an embedded one."
         ) from error
 
 
