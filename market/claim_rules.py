@@ -42,14 +42,6 @@ class Purse:
         unowed = self.budget_microcredits_per_hour - self.owed_this_hour
         return min(unreserved, unowed * SECONDS_PER_HOUR // left_seconds)
 
-    def after(self, cap_microcredits_per_hour: int) -> "Purse":
-        """The purse when a claim with this cap has been granted."""
-        return replace(
-            self,
-            reserved_microcredits_per_hour=self.reserved_microcredits_per_hour + cap_microcredits_per_hour,
-            owed_this_hour=self.owed_this_hour + first_hour_allowance(cap_microcredits_per_hour, self.now),
-        )
-
 
 def wished_runs(market: BuildMarket, ranges: Sequence[RangeWish]) -> list[Run]:
     """Checks each range against the market as the ranges before it leave it, and prices it; changes `market`.
@@ -78,14 +70,16 @@ def wished_runs(market: BuildMarket, ranges: Sequence[RangeWish]) -> list[Run]:
 
 
 def within_budget(runs: Sequence[Run], purse: Purse, *, all_or_none: bool) -> list[Run]:
-    """The runs with caps cut so that the purse is never overdrawn. Raises BudgetExhausted when nothing is left."""
-    affordable = []
-    for run in runs:
-        cap = min(run.price_microcredits_per_hour, purse.remaining())
-        if cap <= 0:
-            break
-        purse = purse.after(cap)
-        affordable.append(replace(run, price_microcredits_per_hour=cap))
+    """The runs with caps cut, all in the same proportion, so that the purse is never overdrawn.
+
+    Raises BudgetExhausted when nothing is left.
+    """
+    remaining = max(0, purse.remaining())
+    wanted = max(1, remaining, sum(run.price_microcredits_per_hour for run in runs))
+    cut = [
+        replace(run, price_microcredits_per_hour=run.price_microcredits_per_hour * remaining // wanted) for run in runs
+    ]
+    affordable = [run for run in cut if run.price_microcredits_per_hour > 0]
     if not affordable or (all_or_none and len(affordable) < len(runs)):
         raise BudgetExhausted("the budget for this hour is reserved by other devices; ask again later")
     return affordable

@@ -26,6 +26,8 @@ LAST_WANTED_WEIGHT = 1 / 2
 FLOPS_PER_TERAFLOP = 10**12
 # The part of the budget that builds get alike, asked for or not: without it, nobody would hold a new build.
 EQUAL_SHARE = 1 / 4
+# When a device is gone its cap stays reserved until its lease ends; whoever takes its slice over needs one as well.
+TAKEOVER_SHARE = 1 / 5
 
 Prices = NDArray[np.int64]
 
@@ -63,6 +65,11 @@ def hourly_prices(
     slot = np.minimum(replicas, policy.maximum_replicas)
     prices: Prices = np.floor(budget_microcredits_per_hour * (heats / heats.sum()) * table[slot]).astype(np.int64)
     return prices
+
+
+def priced_budget(budget_microcredits_per_hour: int) -> int:
+    """The part of the budget that prices are made of; the rest pays those who take over while old leases still run."""
+    return int(budget_microcredits_per_hour * (1 - TAKEOVER_SHARE))
 
 
 def build_budgets(operations_per_hour: Sequence[float], budget_microcredits_per_hour: int) -> list[int]:

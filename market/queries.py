@@ -213,17 +213,10 @@ def build(fingerprint: str) -> BuildDescription:
     return description_of(*build_rows(fingerprint))
 
 
-# What was published never changes, so it is read once per process and build.
-_descriptions: dict[tuple[str, datetime], BuildDescription] = {}
-
-
 def described(row: Build) -> BuildDescription:
-    """The description of a published build."""
-    key = (row.fingerprint, row.published_at)
-    if key not in _descriptions:
-        layers = Layer.objects.filter(build=row.fingerprint).order_by("ordinal")
-        _descriptions[key] = description_of(row, list(layers))
-    return _descriptions[key]
+    """The description of a published build, without the replicas of its layers."""
+    layers = Layer.objects.filter(build=row.fingerprint).order_by("ordinal")
+    return _description(row, list(layers.values_list("layer", "expert_bytes", "expert_types")))
 
 
 def build_rows(fingerprint: str) -> tuple[Build, list[Layer]]:
@@ -240,6 +233,11 @@ def build_row(fingerprint: str) -> Build:
 
 
 def description_of(row: Build, layers: list[Layer]) -> BuildDescription:
+    return _description(row, [(layer.layer, layer.expert_bytes, layer.expert_types) for layer in layers])
+
+
+def _description(row: Build, layers: list[tuple[int, int, str]]) -> BuildDescription:
+    """layers: (number, bytes of an expert, ggml types with commas between)."""
     return BuildDescription(
         fingerprint=row.fingerprint,
         name=row.name,
@@ -248,9 +246,9 @@ def description_of(row: Build, layers: list[Layer]) -> BuildDescription:
         n_ff=row.n_ff,
         experts_per_layer=row.experts_per_layer,
         experts_used=row.experts_used,
-        layers=tuple(layer.layer for layer in layers),
-        expert_bytes=tuple(layer.expert_bytes for layer in layers),
-        expert_types=tuple(tuple(layer.expert_types.split(",")) for layer in layers),
+        layers=tuple(layer for layer, _, _ in layers),
+        expert_bytes=tuple(size for _, size, _ in layers),
+        expert_types=tuple(tuple(types.split(",")) for _, _, types in layers),
     )
 
 

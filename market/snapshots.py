@@ -15,7 +15,7 @@ from market.hours import start_of_hour
 from market.models import Build, Claim, Demand, Layer
 from market.placement import BuildMarket
 from market.policy import Policy
-from market.pricing import build_budgets
+from market.pricing import build_budgets, priced_budget
 
 # One round trip under the append lock. Open caps; the part of them that this clock hour began too early for; what ended
 # claims have earned in it, which was spent of the hour's budget all the same.
@@ -65,11 +65,12 @@ def build_market(
 
 def _build_budget(build: str, policy: Policy) -> int:
     """This build's part of the operator's budget."""
+    budget = priced_budget(policy.budget_microcredits_per_hour)
     if Build.objects.count() == 1:
-        return policy.budget_microcredits_per_hour
+        return budget
     builds = list(Build.objects.order_by("fingerprint"))
     asked = [_operations_per_hour(row) for row in builds]
-    budgets = build_budgets(asked, policy.budget_microcredits_per_hour)
+    budgets = build_budgets(asked, budget)
     return budgets[[row.fingerprint for row in builds].index(build)]
 
 

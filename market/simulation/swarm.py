@@ -18,6 +18,7 @@ from market.errors import BudgetExhausted
 from market.placement import BuildMarket, best_runs
 from market.policy import Policy
 from market.presence import SILENT_SHARE
+from market.pricing import priced_budget
 from market.simulation import devices as d
 from market.simulation.coverage_log import CoverageLog
 from market.simulation.credits import work_credited
@@ -129,7 +130,7 @@ class Swarm:
             held=held_experts(ranges, *self.coverage.shape),
             computable=np.ones(self.coverage.shape[0], np.bool_),
             policy=self.policy,
-            budget_microcredits_per_hour=self.policy.budget_microcredits_per_hour,
+            budget_microcredits_per_hour=priced_budget(self.policy.budget_microcredits_per_hour),
             silent=self._silent,
         )
 

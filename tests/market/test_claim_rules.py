@@ -48,9 +48,9 @@ def test_caps_are_cut_to_what_is_left_and_a_purse_that_is_empty_refuses() -> Non
 
     cut = within_budget([run(50), run(50), run(50)], purse, all_or_none=False)
 
-    assert [part.price_microcredits_per_hour for part in cut] == [50, 10]
+    assert [part.price_microcredits_per_hour for part in cut] == [20, 20, 20]
     with pytest.raises(BudgetExhausted):
-        within_budget([run(50), run(50), run(50)], purse, all_or_none=True)
+        within_budget([run(50), run(1)], replace(purse, owed_this_hour=99), all_or_none=True)
     with pytest.raises(BudgetExhausted):
         within_budget([run(50)], replace(purse, reserved_microcredits_per_hour=100), all_or_none=False)
 
