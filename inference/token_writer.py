@@ -57,8 +57,8 @@ class TokenWriter:
             self._write(entries)
             if len(entries) < len(gathered):
                 return
-            generations = len({generation_id for generation_id, _ in entries})
-            self._urgent.wait(min(LONGEST_PAUSE_SECONDS, PAUSE_PER_GENERATION_SECONDS * generations))
+            others = len({generation_id for generation_id, _ in entries}) - 1
+            self._urgent.wait(min(LONGEST_PAUSE_SECONDS, PAUSE_PER_GENERATION_SECONDS * others))
 
     def _write(self, entries: list[Entry]) -> None:
         """Tries until Redis takes it: a lost entry would be a lost token. Order is kept, so later ones wait."""

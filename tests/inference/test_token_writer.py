@@ -79,16 +79,20 @@ def test_tokens_of_many_generations_are_gathered(client: "redis.Redis", writer: 
 
 @pytest.mark.parametrize("urgent", [token(0), token(7, "stop")], ids=["first", "last"])
 def test_first_tokens_and_ends_do_not_wait_for_others(
-    client: "redis.Redis", writer: TokenWriter, monkeypatch: pytest.MonkeyPatch, urgent: StreamedToken
+    client: "redis.Redis", monkeypatch: pytest.MonkeyPatch, urgent: StreamedToken
 ) -> None:
     monkeypatch.setattr(token_writer, "LONGEST_PAUSE_SECONDS", 3.0)
     monkeypatch.setattr(token_writer, "PAUSE_PER_GENERATION_SECONDS", 3.0)
+    writer = TokenWriter(client)
     writer.put("busy", token(5))
-    until_written(client, "busy", 1)
+    writer.put("busier", token(5))
+    writer.start()
+    until_written(client, "busier", 1)  # from now on it gathers for three seconds
 
     writer.put("new", urgent)
 
     assert until_written(client, "new", 1) < 1.0
+    writer.stop()
 
 
 def test_a_redis_that_refuses_is_asked_until_it_takes_them(

@@ -29,8 +29,8 @@ Progress = Callable[[float, str], None]
 @dataclass(frozen=True)
 class Plan:
     clients: tuple[int, ...] = (16, 64)
-    tokens: int = 128
-    pairs: int = 5
+    tokens: int = 400
+    pairs: int = 4
 
 
 QUICK = Plan(clients=(4,), tokens=12, pairs=1)
