@@ -8,15 +8,13 @@ from django.core.cache import cache
 from django.test import Client
 from pytest_django import DjangoDbBlocker, Settings
 
-from market import queries
 from tests.market.databases import PostgresDatabases, SqliteFiles, postgres_url
 
 
 @pytest.fixture(autouse=True)
 def _empty_cache() -> Iterator[None]:
-    """Presence and rate limits live in the cache, builds in a dictionary; no test sees another one's."""
+    """Presence and rate limits live in the cache; no test sees another one's."""
     cache.clear()
-    queries._descriptions.clear()
     yield
     cache.clear()
 
