@@ -12,6 +12,7 @@ MILESTONES = {
     "m0": "the backbone runs the model alone, all experts local",
     "m1": "expert slices in separate worker processes on this host, logits identical",
     "m2": "workers behind a NAT through the relay on port 443, on slow lines that stall and break (root)",
+    "m3": "the market: strangers fill what is missing, devices die, others take their place",
 }
 
 
