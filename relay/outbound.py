@@ -15,9 +15,11 @@ from typing import cast
 from relay.frames import HEADER_BYTES, MESSAGE_BYTES, MESSAGE_TARGET_BYTES, Body, Frame, encode_header
 from relay.messages import ping_frame
 
-PROBE_BYTES = 1024 * 1024
+PROBE_BYTES = 4 * 1024 * 1024
 PROBE_CONTROL_BYTES = 16 * 1024
 SMALL_BYTES = 1024
+# A message that can go on as it came is not copied for the sake of a small frame beside it.
+ALONE_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True)
@@ -97,16 +99,21 @@ class Outbound:
         self._probes.append((token, self._pushed.total, self._pushed.control))
 
     def _append(self, frame: Frame, counted: bool) -> None:
-        body = frame.body
-        # A body is copied once, when its message is put together. Until then a view will do, unless it would keep alive
-        # a message of which it is only a small part.
-        if isinstance(body, memoryview) and 2 * len(body) < len(cast(bytes, body.obj)):
-            body = bytes(body)
-        self._queue.append((encode_header(frame), body))
+        header, body = encode_header(frame), frame.body
         size = HEADER_BYTES + len(body)
         self._pushed.total += size
         if not counted:
             self._pushed.control += size
+        # The frame came as a message of its own, and says already what it must say: that message goes on as it is.
+        message = body.obj if isinstance(body, memoryview) else None
+        if type(message) is bytes and len(message) == size and message.startswith(header):
+            self._queue.append((message, b""))
+            return
+        # A body is copied once, when its message is put together. Until then a view will do, unless it would keep alive
+        # a message of which it is only a small part.
+        if isinstance(body, memoryview) and 2 * len(body) < len(cast(bytes, body.obj)):
+            body = bytes(body)
+        self._queue.append((header, body))
 
     def acknowledge(self, token: bytes) -> bool:
         """A PONG came; False for unknown tokens and for probes that were skipped: no harm, and they say nothing."""
@@ -124,10 +131,14 @@ class Outbound:
         if not queue:
             return None
         header, body = queue.popleft()
+        if len(header) > ALONE_BYTES:
+            return header
         parts = [header, body]
-        size = HEADER_BYTES + len(body)
+        size = len(header) + len(body)
         while queue:
-            more = HEADER_BYTES + len(queue[0][1])
+            if len(queue[0][0]) > ALONE_BYTES:
+                break
+            more = len(queue[0][0]) + len(queue[0][1])
             # A small frame rides along with a large one: that costs nothing, a message of its own does.
             if size + more > MESSAGE_TARGET_BYTES and min(size, more) > SMALL_BYTES:
                 break
@@ -135,7 +146,7 @@ class Outbound:
             if size > MESSAGE_BYTES:
                 break
             parts += queue.popleft()
-        return b"".join(parts)
+        return header if len(parts) == 2 and not body else b"".join(parts)
 
     def clear(self) -> None:
         """Drops whatever was not yet sent."""

@@ -184,12 +184,14 @@ class Roster:
             backbone.open.discard((frame.session, frame.request))
             worker.link.push(frame._replace(stream=stream))
         elif self._may_pass(backbone, worker, frame):
-            size = cost(frame)
-            if not worker.pair(stream).to_worker.take(size):
+            size, pair = cost(frame), worker.pair(stream)
+            if not pair.to_worker.take(size):
                 raise CreditExceeded(f"more than session {frame.session} granted")
             self.counters["frames_to_workers"] += 1
             self.counters["bytes_to_workers"] += size
-            worker.link.push(frame._replace(stream=stream), counted=True)
+            worker.link.push(frame if frame.stream == stream else frame._replace(stream=stream), counted=True)
+            if pair.held and pair.to_worker.remaining < CREDIT_BYTES // 2:
+                self._release(worker, backbone, pair)
 
     def to_backbone(self, session: int, frame: Frame) -> None:
         """Routes RESULT or ERROR to the stream in its header. Raises ProtocolViolation when the worker is at fault."""
@@ -206,7 +208,7 @@ class Roster:
             raise CreditExceeded(f"more than the backbone of stream {frame.stream} granted")
         self.counters["frames_to_backbones"] += 1
         self.counters["bytes_to_backbones"] += size
-        backbone.link.push(frame._replace(session=session), counted=True)
+        backbone.link.push(frame if frame.session == session else frame._replace(session=session), counted=True)
 
     def grant_by_worker(self, session: int, frame: Frame) -> None:
         """A worker consumed what a backbone sent. Raises ProtocolViolation for a grant above the limit."""

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from relay.frames import CHUNK_BYTES, HEADER_BYTES, MESSAGE_TARGET_BYTES, Frame, FrameType, decode_frames
+from relay.frames import CHUNK_BYTES, HEADER_BYTES, MESSAGE_TARGET_BYTES, Frame, FrameType, decode_frames, encode_frame
 from relay.messages import credit_frame, pong_frame
 from relay.outbound import PROBE_BYTES, PROBE_CONTROL_BYTES, Limits, Outbound
 
@@ -68,6 +68,20 @@ def test_a_small_frame_rides_along_with_a_large_one(outbound: Outbound) -> None:
 
     assert message is not None
     assert [frame.type for frame in decode_frames(message)] == [FrameType.CREDIT, FrameType.RESULT, FrameType.CREDIT]
+
+
+def test_a_message_that_needs_no_change_goes_on_as_it_came(outbound: Outbound) -> None:
+    came = encode_frame(data(size=200_000))
+    (frame,) = decode_frames(came)
+    outbound.push(credit_frame(1000, session=1))
+    outbound.push(frame, counted=True)
+    outbound.push(frame._replace(stream=9), counted=True)
+
+    messages = [outbound.take(), outbound.take(), outbound.take()]
+
+    assert messages[1] is came
+    assert messages[2] == encode_frame(frame._replace(stream=9))
+    assert outbound.take() is None
 
 
 def test_a_body_does_not_keep_a_message_alive_of_which_it_is_a_small_part(outbound: Outbound) -> None:

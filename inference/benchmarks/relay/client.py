@@ -17,11 +17,21 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from inference.benchmarks.relay.names import BACKBONE_TOKEN, BUILD, LAYER, SHA256
-from relay.frames import HEADER_BYTES, MESSAGE_BYTES, Frame, FrameType, Role, decode_frames, encode_frame
-from relay.messages import LEASE, credit_frame, hello_frame, pong_frame, read_roster
+from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES
+from relay.frames import (
+    HEADER_BYTES,
+    MESSAGE_BYTES,
+    MESSAGE_TARGET_BYTES,
+    Frame,
+    FrameType,
+    Role,
+    decode_frames,
+    encode_frame,
+)
+from relay.messages import LEASE, credit_frame, hello_frame, pong_frame, read_credit, read_roster
 
-GRANT_BYTES = 256 * 1024
-EXTRA_BYTES = 4 * 1024 * 1024
+# Both open their window with the first grant, as a real worker does, and grant by quarters of it.
+WINDOWS = {Role.WORKER: CREDIT_LIMIT_BYTES, Role.BACKBONE: CREDIT_LIMIT_BYTES}
 
 
 async def dial(port: int, place: str) -> ClientConnection:
@@ -39,10 +49,11 @@ async def say_hello(socket: ClientConnection, role: Role, token: str) -> None:
 class RelayEnd:
     """What both ends do beside their work: answer PINGs, grant what was consumed."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, role: Role) -> None:
         self.socket = socket
+        self._grant_bytes = WINDOWS[role] // 4
+        self._extra = WINDOWS[role] - CREDIT_BYTES
         self._consumed = 0
-        self._extra = EXTRA_BYTES
 
     async def frames(self) -> list[Frame]:
         """Those of the next message that are work."""
@@ -50,14 +61,36 @@ class RelayEnd:
         for frame in decode_frames(await self.socket.recv(decode=False)):
             if frame.type is FrameType.PING:
                 await self.socket.send(encode_frame(pong_frame(frame)))
-            elif frame.type in (FrameType.DISPATCH, FrameType.RESULT, FrameType.ROSTER):
+            elif frame.type in (
+                FrameType.DISPATCH,
+                FrameType.RESULT,
+                FrameType.ROSTER,
+                FrameType.WELCOME,
+                FrameType.CREDIT,
+            ):
                 work.append(frame)
         return work
 
+    async def send(self, grant: bytes, message: bytes) -> None:
+        """A grant travels with a small message and before a large one, as the real client's does."""
+        if grant and len(grant) + len(message) > MESSAGE_TARGET_BYTES:
+            await self.socket.send(grant)
+            grant = b""
+        await self.socket.send(grant + message if grant else message)
+
+    def consume(self, frame: Frame) -> None:
+        self._consumed += HEADER_BYTES + len(frame.body)
+
     def grant(self, frame: Frame) -> bytes:
         """The grant that travels with the next message, empty while little is due."""
-        self._consumed += HEADER_BYTES + len(frame.body)
-        if self._consumed < GRANT_BYTES:
+        self.consume(frame)
+        if self._extra == 0 and self._consumed < self._grant_bytes:
+            return b""
+        return self.grant_all(frame)
+
+    def grant_all(self, frame: Frame) -> bytes:
+        """Grants what is due to the sender of `frame`, however little; empty when nothing is."""
+        if not self._consumed:
             return b""
         # The first grant opens the window, as the real client's does.
         due, self._consumed = self._consumed + self._extra, 0
@@ -69,7 +102,9 @@ async def answer_for_ever(end: RelayEnd) -> None:
     """The worker: every request's bytes come back as its result."""
     while True:
         for frame in await end.frames():
-            await end.socket.send(end.grant(frame) + encode_frame(frame._replace(type=FrameType.RESULT)))
+            if frame.type is not FrameType.DISPATCH:
+                continue
+            await end.send(end.grant(frame), encode_frame(frame._replace(type=FrameType.RESULT)))
 
 
 class Asker:
@@ -77,37 +112,46 @@ class Asker:
 
     def __init__(self, end: RelayEnd) -> None:
         self._end = end
-        self._session = 0
+        self._session = self._stream = 0
+        self._credit = CREDIT_BYTES
 
     async def meet(self) -> None:
-        """Waits until the worker of the bench is there."""
+        """Waits until the relay has told our number, and the worker of the bench is there."""
         while not self._session:
             for frame in await self._end.frames():
-                if frame.type is FrameType.ROSTER:
+                if frame.type is FrameType.WELCOME:
+                    self._stream = frame.stream
+                elif frame.type is FrameType.ROSTER:
                     self._session = next((one.session for one in read_roster(frame).joined), 0)
 
     async def round(self, size: int, window: int, seconds: float) -> dict[str, Any]:
         body = LEASE.pack(1, 1) + bytes(size - LEASE.size)
-        frame = Frame(FrameType.DISPATCH, 0, LAYER, self._session, 1, rows=1, pairs=1, body=body)
+        frame = Frame(FrameType.DISPATCH, 0, LAYER, self._session, 1, self._stream, rows=1, pairs=1, body=body)
         request = encode_frame(frame)
         began = perf_counter()
-        for _ in range(window):
-            await self._end.socket.send(request)
-        waiting, count = window, 0
-        while waiting:
-            for result in await self._end.frames():
-                if result.type is not FrameType.RESULT:
-                    continue
-                assert len(result.body) == size
-                count += 1
-                grant = self._end.grant(result)
-                if perf_counter() - began < seconds:
-                    await self._end.socket.send(grant + request)
-                else:
-                    waiting -= 1
-                    if grant:
-                        await self._end.socket.send(grant)
-        return {"count": count, "seconds": perf_counter() - began}
+        due, waiting, count = window, 0, 0
+        grant = b""
+        while due or waiting:
+            while due and self._credit >= len(request):
+                self._credit -= len(request)
+                await self._end.send(grant, request)
+                due, waiting, grant = due - 1, waiting + 1, b""
+            if grant:
+                await self._end.socket.send(grant)
+                grant = b""
+            for answer in await self._end.frames():
+                if answer.type is FrameType.CREDIT:
+                    self._credit += read_credit(answer)
+                elif answer.type is FrameType.RESULT:
+                    assert len(answer.body) == size
+                    count, waiting = count + 1, waiting - 1
+                    grant += self._end.grant(answer)
+                    due += perf_counter() - began < seconds
+        seconds_taken = perf_counter() - began
+        # As the real client's timer would, at rest.
+        if rest := self._end.grant_all(frame._replace(stream=0)):
+            await self._end.socket.send(rest)
+        return {"count": count, "seconds": seconds_taken}
 
 
 async def return_for_ever(socket: ClientConnection) -> None:
@@ -138,14 +182,14 @@ async def serve_as_worker(port: int) -> None:
     relay = await dial(port, "relay")
     await say_hello(relay, Role.WORKER, "worker of the bench")
     print(json.dumps({"ready": True}), flush=True)
-    await asyncio.gather(answer_for_ever(RelayEnd(relay)), return_for_ever(bare))
+    await asyncio.gather(answer_for_ever(RelayEnd(relay, Role.WORKER)), return_for_ever(bare))
 
 
 async def obey(port: int) -> None:
     sockets = {"echo": await dial(port, "echo"), "pass": await dial(port, "pass/backbone")}
     relay = await dial(port, "relay")
     await say_hello(relay, Role.BACKBONE, BACKBONE_TOKEN)
-    asker = Asker(RelayEnd(relay))
+    asker = Asker(RelayEnd(relay, Role.BACKBONE))
     await asker.meet()
     print(json.dumps({"ready": True}), flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
