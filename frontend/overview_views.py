@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from config.checks import is_public
 from frontend import figures
-from frontend.security import page
+from frontend.security import page, unavailable
 from inference import rate_limit
 from inference.openai import errors, events, submission
 from inference.openai.answers import Completion, new_head
@@ -79,8 +79,15 @@ async def try_prompt(request: HttpRequest) -> HttpResponseBase:
     except ApiError as error:
         if wants_events:
             return error_response(error)
-        problem, status = str(error), error.status
-        return await in_thread(lambda: _index(request, prompt=prompt, problem=problem, status=status))
+        return await _refused(request, prompt, error)
+
+
+async def _refused(request: HttpRequest, prompt: str, refusal: ApiError) -> HttpResponseBase:
+    """The page with the reason beside the box; a bare one where the figures cannot be read either."""
+    try:
+        return await in_thread(lambda: _index(request, prompt=prompt, problem=str(refusal), status=refusal.status))
+    except ApiError as error:
+        return unavailable(request, error)
 
 
 async def _whole_page(request: HttpRequest, prompt: str, answer: Answer) -> HttpResponseBase:

@@ -1,34 +1,59 @@
-"""What every page of ours tells the browser about itself: scripts, styles and connections of this server only."""
+"""What every page of ours tells the browser about itself, and what it shows while a store is out of reach."""
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
+import redis
+from django.db import OperationalError
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.shortcuts import render
 
+logger = logging.getLogger(__name__)
+
+# Scripts, styles and connections of this server only.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+# What Redis (cache, rate limits, figures) and the database raise when they do not answer.
+OUT_OF_REACH = (redis.RedisError, OperationalError)
+RETRY_SECONDS = 5
 View = Callable[..., Any]
 
 
 def page(view: View) -> View:
-    """Adds the content security policy to the answer of a view, asynchronous or not."""
+    """Adds the content security policy to the answer of a view, asynchronous or not; 503 while a store is away."""
     if iscoroutinefunction(view):
 
         @wraps(view)
-        async def guarded_async(*args: Any, **kwargs: Any) -> HttpResponseBase:
-            return _with_policy(await view(*args, **kwargs))
+        async def guarded_async(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                return _with_policy(await view(request, *args, **kwargs))
+            except OUT_OF_REACH as error:
+                return _with_policy(unavailable(request, error))
 
         return guarded_async
 
     @wraps(view)
-    def guarded(*args: Any, **kwargs: Any) -> HttpResponseBase:
-        return _with_policy(view(*args, **kwargs))
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return _with_policy(view(request, *args, **kwargs))
+        except OUT_OF_REACH as error:
+            return _with_policy(unavailable(request, error))
 
     return guarded
+
+
+def unavailable(request: HttpRequest, error: Exception) -> HttpResponseBase:
+    """A page that needs neither Redis nor the database."""
+    logger.warning("%s %s: a store is out of reach: %s", request.method, request.path, error)
+    response = render(request, "frontend/unavailable.html", status=503)
+    response["Retry-After"] = str(RETRY_SECONDS)
+    return response
 
 
 def _with_policy(response: HttpResponseBase) -> HttpResponseBase:

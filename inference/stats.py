@@ -52,6 +52,9 @@ def collect() -> Stats:
     except DatabaseError as error:
         logger.warning("statistics without the database: %s", error)
         (market, nodes), queue, has_database = market_part([]), {}, False
+    except redis.RedisError as error:  # the market keeps in the cache when it saw whom
+        logger.warning("statistics without the cache: %s", error)
+        (market, nodes), queue, has_redis, has_database = market_part([]), queue_part(), False, True
     return {
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "reachable": {"redis": has_redis, "database": has_database},

@@ -160,6 +160,16 @@ def no_store(retry_after_seconds: int) -> ApiError:
     )
 
 
+def no_database(retry_after_seconds: int) -> ApiError:
+    return ApiError(
+        503,
+        "The server cannot use its database now. Try again shortly.",
+        code="database_unreachable",
+        kind=SERVER,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
 def model_unavailable(reason: str) -> ApiError:
     return ApiError(503, f"The model cannot be used: {reason}", code="model_unavailable", kind=SERVER)
 

@@ -1,16 +1,18 @@
 """From a request to queued generations: who asks, limits, prompts to tokens, jobs, Celery. Synchronous; one call each.
 
-Views call these in a thread. Nothing is stored before everything is checked.
+Views call these in a thread, inside `stores_reached`. Nothing is stored before everything is checked.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import redis
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.db import OperationalError as OperationalDatabaseError
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
@@ -87,6 +89,19 @@ def accept_chat(authorization: str, body: bytes) -> Accepted:
     return _accept(authorization, body, parse_chat)
 
 
+@contextmanager
+def stores_reached() -> Iterator[None]:
+    """Turns what Redis and the database raise when they are out of reach into ApiError."""
+    try:
+        yield
+    except redis.RedisError as error:
+        logger.warning("an API request found no Redis: %s", error)
+        raise errors.no_store(RETRY_FULL_SECONDS) from error
+    except OperationalDatabaseError as error:
+        logger.warning("an API request found no database: %s", error)
+        raise errors.no_database(RETRY_FULL_SECONDS) from error
+
+
 def _accept(authorization: str, body: bytes, parse: Callable[[dict[str, object]], ApiRequest]) -> Accepted:
     key = authenticate(authorization)
     check_rate(key)
@@ -153,11 +168,8 @@ def choice_sampling(sampling: SamplingParameters, number: int) -> SamplingParame
 
 
 def alive_build() -> str:
-    """The fingerprint that the oldest living backbone serves; raises ApiError when there is none."""
-    try:
-        statuses = backbone_status.all_statuses(store())
-    except redis.RedisError as error:
-        raise errors.no_store(RETRY_FULL_SECONDS) from error
+    """The fingerprint that the oldest living backbone serves; raises ApiError when there is none, RedisError."""
+    statuses = backbone_status.all_statuses(store())
     if not statuses:
         raise errors.no_backbone(RETRY_FULL_SECONDS)
     return str(statuses[0].get("build", ""))
@@ -224,10 +236,7 @@ def own_job(authorization: str, job_id: str) -> GenerationJob:
 
 
 def has_tokens(job: GenerationJob) -> bool:
-    """Whether a reader can still follow this generation: it is open, or its tokens are kept. Raises ApiError."""
+    """Whether a reader can still follow this generation: it is open, or its tokens are kept. Raises RedisError."""
     if job.state in jobs.OPEN_STATES:
         return True
-    try:
-        return bool(store().exists(token_stream.stream_key(str(job.pk))))
-    except redis.RedisError as error:
-        raise errors.no_store(RETRY_FULL_SECONDS) from error
+    return bool(store().exists(token_stream.stream_key(str(job.pk))))

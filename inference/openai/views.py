@@ -76,12 +76,14 @@ def authorization(request: HttpRequest) -> str:
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Runs database work beside the event loop, and holds no database connection afterwards.
 
-    An answer may be streamed for hours; its request must not keep a connection that long.
+    An answer may be streamed for hours; its request must not keep a connection that long. Raises ApiError for a store
+    that is out of reach, beside what the function raises.
     """
 
     def run() -> T:
         try:
-            return function(*args, **kwargs)
+            with submission.stores_reached():
+                return function(*args, **kwargs)
         finally:
             connection.close()
 

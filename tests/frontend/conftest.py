@@ -48,3 +48,12 @@ def played(
     yield backbone
     backbone.close()
     submission._redis.cache_clear()
+
+
+@pytest.fixture
+def no_redis(settings: Settings) -> None:
+    """Redis is configured and does not answer."""
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": settings.REDIS_URL}
+    }
