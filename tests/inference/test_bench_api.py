@@ -17,6 +17,7 @@ def test_a_case_holds_speed_against_the_engine_first_token_and_memory() -> None:
     rounds = Rounds(
         ours=[90.0, 95.0, 80.0],
         peers=[100.0, 100.0, 100.0],
+        cpu_ratios=[0.95, 0.93, 0.9],
         first_token_seconds=[0.3, 0.1, 0.2],
         before={"web": 100_000_000},
         after={"web": 101_500_000},
@@ -27,6 +28,7 @@ def test_a_case_holds_speed_against_the_engine_first_token_and_memory() -> None:
     assert (speed["case"], speed["value"], speed["ratio"], speed["goal"], speed["met"]) == (
         "clients=16", 90.0, 0.9, 0.9, True,
     )  # fmt: skip
+    assert speed["cpu_ratio"] == 0.93
     assert (speed["wrong_streams"], speed["memory_growth_megabytes"]) == (0, {"web": 1.5})
     assert (first["case"], first["value"], first["worst"]) == ("clients=16 first token", 0.2, 0.3)
 

@@ -5,6 +5,7 @@ alternate: N clients stream N answers over HTTP; then the backbone process gives
 engine and only counts the tokens. Both sides read the same prompts greedily and cannot end early. The clients run in a
 process of their own that reads bytes and looks at them only after the clock has stopped; web server, Redis, clients and
 engine share the cores, so on a small machine every microsecond of theirs is one that the engine does not have.
+`cpu_ratio` compares the processor time of all processes instead of the clock: it hardly depends on what else runs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Progress = Callable[[float, str], None]
 @dataclass(frozen=True)
 class Plan:
     clients: tuple[int, ...] = (16, 64)
-    tokens: int = 400
-    pairs: int = 4
+    tokens: int = 800
+    pairs: int = 3
 
 
 QUICK = Plan(clients=(4,), tokens=12, pairs=1)
@@ -42,6 +43,7 @@ class Rounds:
 
     ours: list[float] = field(default_factory=list)
     peers: list[float] = field(default_factory=list)
+    cpu_ratios: list[float] = field(default_factory=list)
     first_token_seconds: list[float] = field(default_factory=list)
     wrong_streams: int = 0
     before: dict[str, int] = field(default_factory=dict)
@@ -72,9 +74,10 @@ def measure(stack: Stack, plan: Plan, clients: int, progress: Progress) -> Round
         if pair < 0:
             rounds.before = stack.memory()
             continue
-        ours = answers[stack.over_http]
+        ours, peer = answers[stack.over_http], answers[stack.engine_alone]
         rounds.ours.append(ours["tokens"] / ours["seconds"])
-        rounds.peers.append(answers[stack.engine_alone]["tokens"] / answers[stack.engine_alone]["seconds"])
+        rounds.peers.append(peer["tokens"] / peer["seconds"])
+        rounds.cpu_ratios.append(peer["cpu_seconds"] / ours["cpu_seconds"])
         rounds.first_token_seconds += ours["first_token_seconds"]
         rounds.wrong_streams += ours["wrong_streams"]
     rounds.after = stack.memory()
@@ -86,6 +89,7 @@ def as_results(clients: int, rounds: Rounds) -> list[Result]:
     first = sorted(rounds.first_token_seconds)
     extra: dict[str, Any] = {
         "peer_samples": rounds.peers,
+        "cpu_ratio": statistics.median(rounds.cpu_ratios),
         "wrong_streams": rounds.wrong_streams,
         "memory_megabytes": {name: round(size / MEGABYTE, 1) for name, size in rounds.after.items()},
         "memory_growth_megabytes": {name: round(size, 1) for name, size in grown.items()},

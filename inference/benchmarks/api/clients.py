@@ -1,6 +1,7 @@
 """All clients of `bench api` in one process: `python -m inference.benchmarks.api.clients URL KEY`.
 
-    {"clients": N, "tokens": T}  N streams at once -> {"tokens", "seconds", "first_token_seconds", "wrong_streams"}
+    {"clients": N, "tokens": T}  N streams at once        -> {"tokens", "seconds", "first_token_seconds"}
+    {"check": T}                 the streams of the round -> {"wrong_streams"}
 
 Raw HTTP/1.1 over sockets: while the clock runs bytes are kept, not looked at. Afterwards every stream is compared with
 what the server stored of it, token by token: a text that differs has lost or doubled something.
@@ -35,29 +36,32 @@ class Received:
 
 def main() -> None:
     url, key = sys.argv[1:]
+    received: list[Received] = []
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            answer = run_round(url, key, order["clients"], order["tokens"])
+            if "check" in order:
+                answer = {"wrong_streams": wrong_streams(url, key, received, order["check"])}
+            else:
+                received, answer = run_round(url, key, order["clients"], order["tokens"])
         except (OSError, RuntimeError, ValueError, LookupError, httpx.HTTPError) as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(MARK + json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def run_round(url: str, key: str, clients: int, tokens: int) -> dict[str, Any]:
+def run_round(url: str, key: str, clients: int, tokens: int) -> tuple[list[Received], dict[str, Any]]:
     started = time.perf_counter()
     received = asyncio.run(stream_all(url, key, clients, tokens))
     seconds = time.perf_counter() - started
+    first_token_seconds = [one.first_seconds for one in received]
+    return received, {"tokens": clients * tokens, "seconds": seconds, "first_token_seconds": first_token_seconds}
+
+
+def wrong_streams(url: str, key: str, received: list[Received], tokens: int) -> int:
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60.0) as client:
-        wrong = sum(not is_whole(client, one, tokens) for one in received)
-    return {
-        "tokens": clients * tokens,
-        "seconds": seconds,
-        "first_token_seconds": [one.first_seconds for one in received],
-        "wrong_streams": wrong,
-    }
+        return sum(not is_whole(client, one, tokens) for one in received)
 
 
 async def stream_all(url: str, key: str, clients: int, tokens: int) -> list[Received]:

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from config import embedded_redis
 from config.supervisor import plan, private_file, readiness
 from config.supervisor.launch import free_port
@@ -22,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 120.0
 # Answers of the children stand behind this mark: Celery writes to standard output too.
 MARK = "ANSWER "
-CONTEXT_TOKENS = 512
+CONTEXT_TOKENS = 1024
 
 
 class Child:
@@ -70,6 +72,11 @@ class Child:
     def _tail(self) -> str:
         return self._log.read_text(errors="replace")[-2000:]
 
+    def cpu_seconds(self) -> float:
+        """Processor time so far, from /proc."""
+        values = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+
     def memory_bytes(self) -> int:
         """Resident memory, from /proc."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
@@ -77,16 +84,30 @@ class Child:
 
 
 class Stack:
-    """A running server: its web server, its backbone and a process that plays all clients."""
+    """A running server: its web server, its backbone, its Redis and a process that plays all clients."""
 
-    def __init__(self, web: Child, backbone: Child, clients: Child) -> None:
-        self._web, self._backbone, self._clients = web, backbone, clients
+    def __init__(self, web: Child, backbone: Child, clients: Child, redis_url: str) -> None:
+        self._web, self._backbone, self._clients, self._redis_url = web, backbone, clients, redis_url
 
     def over_http(self, clients: int, tokens: int) -> dict[str, Any]:
-        return self._clients.ask(clients=clients, tokens=tokens)
+        answer = self._with_cpu(lambda: self._clients.ask(clients=clients, tokens=tokens))
+        return {**answer, **self._clients.ask(check=tokens)}
 
     def engine_alone(self, clients: int, tokens: int) -> dict[str, Any]:
-        return self._backbone.ask(sequences=clients, tokens=tokens)
+        return self._with_cpu(lambda: self._backbone.ask(sequences=clients, tokens=tokens))
+
+    def _with_cpu(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Adds `cpu_seconds`: what all processes of the server and the clients used meanwhile."""
+        before = self._cpu_seconds()
+        answer = action()
+        return {**answer, "cpu_seconds": self._cpu_seconds() - before}
+
+    def _cpu_seconds(self) -> float:
+        with redis.Redis.from_url(self._redis_url) as client:
+            store: Any = client.info("cpu")
+        processes = (self._web, self._backbone, self._clients)
+        own = sum(child.cpu_seconds() for child in processes)
+        return own + float(store["used_cpu_user"]) + float(store["used_cpu_sys"])
 
     def memory(self) -> dict[str, int]:
         return {"web": self._web.memory_bytes(), "backbone": self._backbone.memory_bytes()}
@@ -129,7 +150,7 @@ def running_stack(folder: Path, *, sequences: int, threads: int) -> Iterator[Sta
         backbone = child("backbone", [sys.executable, "-m", "inference.benchmarks.api.backbone"])
         clients = child("clients", [sys.executable, "-m", "inference.benchmarks.api.clients", options.url, key])
         wait_until(lambda: readiness.ask(options.url).backbone, [web, backbone, clients])
-        yield Stack(web, backbone, clients)
+        yield Stack(web, backbone, clients, options.redis_url)
 
 
 def prepare_database(environment: dict[str, str]) -> str:
