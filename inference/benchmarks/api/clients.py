@@ -41,7 +41,7 @@ def main() -> None:
         order = json.loads(line)
         try:
             if "check" in order:
-                answer = {"wrong_streams": wrong_streams(url, key, received, order["check"])}
+                answer: dict[str, Any] = {"wrong_streams": wrong_streams(url, key, received, order["check"])}
             else:
                 received, answer = run_round(url, key, order["clients"], order["tokens"])
         except (OSError, RuntimeError, ValueError, LookupError, httpx.HTTPError) as error:
