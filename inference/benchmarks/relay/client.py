@@ -11,6 +11,7 @@ more); both also hold sockets to the bare consumers. The backbone's commands on 
 import asyncio
 import json
 import sys
+from collections import deque
 from time import perf_counter
 from typing import Any
 
@@ -99,11 +100,17 @@ class RelayEnd:
 
 
 async def answer_for_ever(end: RelayEnd) -> None:
-    """The worker: every request's bytes come back as its result."""
+    """The worker: every request's bytes come back as its result, as far as the backbone's credit goes."""
+    credit, waiting = CREDIT_BYTES, deque[Frame]()
     while True:
         for frame in await end.frames():
-            if frame.type is not FrameType.DISPATCH:
-                continue
+            if frame.type is FrameType.CREDIT:
+                credit += read_credit(frame)
+            elif frame.type is FrameType.DISPATCH:
+                waiting.append(frame)
+        while waiting and HEADER_BYTES + len(waiting[0].body) <= credit:
+            frame = waiting.popleft()
+            credit -= HEADER_BYTES + len(frame.body)
             await end.send(end.grant(frame), encode_frame(frame._replace(type=FrameType.RESULT)))
 
 

@@ -1,6 +1,7 @@
 """The processes of the bench: a server (Daphne or uvicorn) with both ends on it, and clients that obey."""
 
 import json
+import select
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from inference.benchmarks.overhead import SideFailed
 ROOT = Path(__file__).resolve().parents[3]
 APPLICATION = "inference.benchmarks.relay.server:application"
 START_SECONDS = 60.0
+ANSWER_SECONDS = 120.0
 PROGRAMS = {
     "daphne": ("--verbosity", "0", "--bind", "127.0.0.1", "--port"),
     "uvicorn": ("--log-level", "warning", "--host", "127.0.0.1", "--port"),
@@ -70,8 +72,10 @@ class Client:
         self._name = name
 
     def answer(self) -> dict[str, Any]:
-        """Raises SideFailed when the process died instead."""
+        """Raises SideFailed when the process died instead, or says nothing: its partner may have died."""
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
+            raise SideFailed(self._name, f"gave no answer in {ANSWER_SECONDS:.0f} s", "")
         line = self._process.stdout.readline()
         if not line:
             raise SideFailed(self._name, "ended", self._process.communicate()[1][-2000:])
