@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from frontend import figures
 from frontend.security import page
 from inference import rate_limit
+from inference.worker.options import TOKEN_VARIABLE
 from market import commands
 from market.commands.nodes import NAME_LIMIT
 from market.errors import MarketError, TooManyRequests
@@ -71,8 +72,8 @@ def _registered(request: HttpRequest) -> HttpResponse:
     known = request.session.get(SESSION_KEY, [])
     request.session[SESSION_KEY] = [*known, node_id][-MOST_DEVICES:]
     budget = f" --budget {budget_bytes}" if budget_bytes else ""
-    # `=`, because a token may begin with a dash.
-    command = f"python -m inference.worker --server {settings.PUBLIC_URL} --token={token}{budget}"
+    # In the environment: the arguments of a process can be read by everybody on its machine.
+    command = f"{TOKEN_VARIABLE}={token} python -m inference.worker --server {settings.PUBLIC_URL}{budget}"
     return _page(request, command=command, token=token, preset=preset, name="")
 
 

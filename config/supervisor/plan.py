@@ -14,7 +14,7 @@ SPARE_BACKBONE_THREADS = 4
 UPKEEP_THREADS = 2
 # Local workers hold no more than this together unless --budget says so: a 122B model has 65 GB of experts.
 MOST_LOCAL_BYTES = 2 << 30
-SECRET_NAMES = ("SECRET_KEY", "BACKBONE_TOKEN")
+SECRET_NAMES = ("SECRET_KEY", "BACKBONE_TOKEN", "EXPERTSWARM_TOKEN")
 
 
 class Stage(IntEnum):

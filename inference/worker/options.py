@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 KERNEL_CHOICES = ("auto", "ggml", "numpy")
+TOKEN_VARIABLE = "EXPERTSWARM_TOKEN"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_STATE_DIR = Path("~/.local/state/expertswarm")
 DEFAULT_BUDGET_SHARE = 0.25
@@ -118,7 +119,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, server_required: bool = Tr
     )
     parser.add_argument(
         "--token",
-        help="be the node that the server's page registered, instead of a new one; kept in the state folder",
+        default=os.environ.get(TOKEN_VARIABLE) or None,
+        help="be the node that the server's page registered, instead of a new one; kept in the state folder. Everybody "
+        f"on this machine can read it here: set {TOKEN_VARIABLE} in the environment instead",
     )
     parser.add_argument(
         "--threads",

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from inference.worker.options import parse_options
+from inference.worker.options import TOKEN_VARIABLE, parse_options
 from market import commands, presence, queries
 from market.models import Event, NodeProfile
 from tests.builders import DEMO_EXPERT_BYTES, FINGERPRINT, claimed, demo_build, verified
@@ -33,10 +33,10 @@ def join(client: Client, *, name: str = "Bob's phone", experts: str = "8", form_
 
 def node_of(page: Page) -> Node:
     """The node of the shown command, read as its owner's shell and the worker read it."""
-    arguments = shlex.split(page.text_of("command"))
-    assert arguments[:3] == ["python", "-m", "inference.worker"]
-    token = parse_options(arguments[3:]).token
-    assert token is not None
+    assignment, *command = shlex.split(page.text_of("command"))
+    name, _, token = assignment.partition("=")
+    assert command[:3] == ["python", "-m", "inference.worker"]
+    assert name == TOKEN_VARIABLE
     found = queries.authenticate(token)
     assert found is not None
     return Node(found.node_id, token)
@@ -61,16 +61,30 @@ def test_a_link_fills_the_form_in(client: Client) -> None:
 def test_a_registered_device_gets_a_command_that_the_worker_understands(client: Client) -> None:
     page = join(client)
 
-    options = parse_options(shlex.split(page.text_of("command"))[3:])
+    options = parse_options(shlex.split(page.text_of("command"))[4:])
     assert options.server == "https://swarm.example"
     assert options.budget_bytes == 8 * DEMO_EXPERT_BYTES
     assert queries.node_names([node_of(page).node_id]) == {node_of(page).node_id: "Bob's phone"}
 
 
-def test_a_token_that_begins_with_a_dash_is_still_one_argument(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("market.commands.nodes._new_token", lambda: "-" + "x" * 42)
+def test_the_command_keeps_the_token_out_of_the_list_of_processes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = join(client)
 
-    assert node_of(join(client)).token == "-" + "x" * 42
+    node = node_of(page)
+    arguments = shlex.split(page.text_of("command"))[4:]
+    monkeypatch.setenv(TOKEN_VARIABLE, node.token)
+    assert parse_options(arguments).token == node.token
+    assert not any(node.token in argument for argument in arguments)
+
+
+def test_a_phone_is_added_by_a_code_or_a_link_with_the_same_token(client: Client) -> None:
+    page = join(client)
+
+    assert f'href="https://swarm.example/worker#token={node_of(page).token}"' in page.source
+    assert 'class="qr"' in page.source
+    assert page.inline_scripts_and_styles() == []
 
 
 def test_without_a_budget_the_worker_decides(client: Client) -> None:
