@@ -36,6 +36,7 @@ class Options:
     log_level: str
     token: str | None = None
     ca: Path | None = None
+    rows_per_second: float | None = None
 
 
 def parse_size(text: str) -> int:
@@ -65,6 +66,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
     return int(text)
+
+
+def _positive_number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
+    return value
 
 
 def default_budget_bytes() -> int:
@@ -131,6 +142,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, server_required: bool = Tr
         help="cores that the ggml kernel uses (default: half of them, here %(default)s); numpy follows OMP_NUM_THREADS",
     )
     parser.add_argument(
+        "--rows-per-second",
+        metavar="N",
+        type=_positive_number,
+        help="compute at most so many rows (a token's share of one expert) in a second (default: as many as it can)",
+    )
+    parser.add_argument(
         "--ca",
         metavar="FILE",
         type=Path,
@@ -161,6 +178,7 @@ def options_from(namespace: argparse.Namespace) -> Options:
         log_level=namespace.log_level,
         ca=namespace.ca,
         token=namespace.token,
+        rows_per_second=namespace.rows_per_second,
     )
 
 

@@ -62,8 +62,9 @@ async def work(options: Options, folder: Path, kernel: KernelChoice) -> None:
     with stopping_on_signals(stop):
         async with MarketClient(options.server, tls=tls) as market:
             link = RelayLink(
-                options.server, options.name, kernel.kernel_class, holdings, find_relays=market.relays, tls=tls
-            )
+                options.server, options.name, kernel.kernel_class, holdings, find_relays=market.relays, tls=tls,
+                rows_per_second=options.rows_per_second,
+            )  # fmt: skip
             await Worker(options, folder, kernel, market, holdings, link, progress_bar).run(stop)
 
 

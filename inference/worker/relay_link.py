@@ -11,6 +11,7 @@ from typing import Any
 
 from inference.worker.errors import RelayRefused, UnknownToken, WorkerError
 from inference.worker.holdings import Holding, Holdings
+from inference.worker.row_budget import RowBudget
 from inference.worker.serve import ExpertService
 from relay.addresses import RelayAddresses
 from relay.client import RelayClient
@@ -52,15 +53,18 @@ class RelayLink:
         *,
         find_relays: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
         tls: ssl.SSLContext | None = None,
+        rows_per_second: float | None = None,
     ) -> None:
-        """find_relays: asks the server for its relays; raises WorkerError. tls: None: the system's authorities."""
+        """find_relays: asks the server for its relays; raises WorkerError. tls: None: the system's authorities.
+        rows_per_second: None: as many as it can."""
         self._addresses = RelayAddresses(relay_url(server))
         self._find_relays = find_relays
         self._tls = tls
         self._name = name
         self._kernel_class = kernel_class
         self._holdings = holdings
-        self._service = ExpertService(holdings, self)
+        budget = None if rows_per_second is None else RowBudget(rows_per_second)
+        self._service = ExpertService(holdings, self, budget=budget)
         self._client: RelayClient | None = None
         self._task: asyncio.Task[None] | None = None
         self._served: tuple[str, str | None] = ("", None)

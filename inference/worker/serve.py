@@ -17,6 +17,7 @@ import numpy as np
 from inference.errors import InferenceError
 from inference.rows import partial_sums
 from inference.worker.holdings import Holding, Holdings
+from inference.worker.row_budget import RowBudget
 from relay.codes import ErrorCode
 from relay.errors import MessageError
 from relay.frames import Frame, FrameType, ResultDtype
@@ -77,13 +78,19 @@ class Counters:
 
 
 class ExpertService:
-    """Answers DISPATCH and CHALLENGE out of `holdings`, honours CANCEL. Made, used and closed in one event loop."""
+    """Answers DISPATCH and CHALLENGE out of `holdings`, honours CANCEL. Made, used and closed in one event loop.
 
-    def __init__(self, holdings: Holdings, outlet: Outlet, queue_limit: int = QUEUE_LIMIT) -> None:
+    budget: how many rows it may compute in a second; None: as many as it can.
+    """
+
+    def __init__(
+        self, holdings: Holdings, outlet: Outlet, queue_limit: int = QUEUE_LIMIT, *, budget: RowBudget | None = None
+    ) -> None:
         self.counters = Counters()
         self._holdings = holdings
         self._outlet = outlet
         self._queue_limit = queue_limit
+        self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._jobs: dict[tuple[int, int], Job] = {}
         self._unfinished = 0
@@ -202,7 +209,10 @@ class ExpertService:
             if isinstance(task, Holding):
                 task.kernel.close()
                 continue
-            self._answers.append(Answer(task, None if task.cancelled else answer(task)))
+            reply = None if task.cancelled else answer(task)
+            if self._budget is not None and reply is not None:
+                self._budget.spend(task.frame.pairs)
+            self._answers.append(Answer(task, reply))
             try:
                 self._loop.call_soon_threadsafe(self._deliver)
             except RuntimeError:  # the loop is closed: nobody is there to answer to

@@ -114,3 +114,14 @@ def test_a_system_that_does_not_tell_its_memory_lends_a_gibibyte(monkeypatch: py
     monkeypatch.delattr(os, "sysconf")
 
     assert options.default_budget_bytes() == 1 << 30
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "nan", "inf", "many"])
+def test_a_rate_must_be_a_number_above_zero(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_options(["--server", "http://x", "--rows-per-second", "12.5"]).rows_per_second == 12.5
+    assert parse_options(["--server", "http://x"]).rows_per_second is None
+
+    with pytest.raises(SystemExit):
+        parse_options(["--server", "http://x", "--rows-per-second", value])
+
+    assert "must be a number above 0" in capsys.readouterr().err

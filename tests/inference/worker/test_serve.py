@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from inference.kernel import quantize_rows
 from inference.numpy_kernel import NumpyKernel
 from inference.rows import TYPE_Q8_K
 from inference.worker.holdings import Holding, Holdings
+from inference.worker.row_budget import RowBudget
 from inference.worker.serve import ExpertService
 from relay.frames import Frame, FrameType, RowDtype
 from relay.messages import Lease, cancel_frame, dispatch_frame, read_refusal, read_result
@@ -69,12 +71,12 @@ class BrokenKernel(NumpyKernel):
 class Stage:
     """A service over one holding, and what it sent."""
 
-    def __init__(self, kernel: NumpyKernel, queue_limit: int = 8) -> None:
+    def __init__(self, kernel: NumpyKernel, queue_limit: int = 8, budget: RowBudget | None = None) -> None:
         self.holding = Holding(CLAIM, "ff" * 32, kernel)
         self.holdings = Holdings()
         self.holdings.add(self.holding)
         self.outlet = Recorder()
-        self.service = ExpertService(self.holdings, self.outlet, queue_limit)
+        self.service = ExpertService(self.holdings, self.outlet, queue_limit, budget=budget)
 
     async def answers(self, *frames: Frame) -> list[Frame]:
         for frame in frames:
@@ -277,3 +279,14 @@ async def test_finishing_gives_up_after_its_timeout(slow: tuple[Stage, SlowKerne
     stage.service.receive(a_request(1))
 
     assert not await stage.service.finish(0.01)
+
+
+async def test_a_budget_of_rows_sets_the_pace() -> None:
+    stage = Stage(NumpyKernel(built_slice()), budget=RowBudget(60.0))
+    began = time.monotonic()
+
+    answers = await stage.answers(*(a_request(number) for number in range(1, 5)))  # 3 rows each
+
+    stage.service.close()
+    assert [answer.type for answer in answers] == [FrameType.RESULT] * 4
+    assert 0.15 < time.monotonic() - began < 1.0
