@@ -11,6 +11,7 @@ stays the last word: a writer that bypassed the lock gets Conflict.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,13 +32,23 @@ LOCK_TIMEOUT_SECONDS = 30.0
 APPEND_LIMIT = 1000
 READ_CHUNK = 2000
 
-_COLUMNS = "(position, stream, version, append_position, name, schema_version, body, idempotency_key, recorded_at)"
-_INSERT_ROW = f"INSERT INTO market_event {_COLUMNS} VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-# All rows are one JSON document: one parameter, whose bodies need no second escaping.
-_INSERT_DOCUMENT = (
-    f"INSERT INTO market_event {_COLUMNS} SELECT (r->>0)::bigint, r->>1, (r->>2)::int, (r->>3)::bigint, r->>4,"
-    " (r->>5)::smallint, r->6, r->>7, %s FROM jsonb_array_elements(%s::jsonb) AS rows(r)"
-)
+# One statement places and writes an append, whatever its number of events: positions and versions are computed where
+# they are kept, so that nothing is read first. PostgreSQL keeps its form as a function (migration 0006), whose plan
+# outlives the statement: planning it again each time took longer than running it.
+_APPEND = {
+    "postgresql": "SELECT position, version FROM market_append(%s, %s, %s)",
+    "sqlite": """
+        INSERT INTO market_event (position, stream, version, append_position, name, schema_version, body,
+                                  idempotency_key, recorded_at)
+        SELECT head.position + 1 + item.key, item.value->>0,
+               COALESCE((SELECT MAX(version) FROM market_event WHERE stream = item.value->>0), 0) + (item.value->>1),
+               head.position + 1, item.value->>2, item.value->>3, item.value->>4,
+               CASE WHEN item.key = 0 THEN asked.key END, asked.recorded_at
+        FROM (SELECT %s AS document, %s AS key, %s AS recorded_at) AS asked,
+             (SELECT COALESCE(MAX(position), 0) AS position FROM market_event) AS head,
+             json_each(asked.document) AS item
+        RETURNING position, version""",
+}
 
 _writers = FairLock()
 
@@ -85,11 +96,26 @@ class Writer:
 def record(events: Sequence[Event], expected: Mapping[str, int], key: str | None) -> list[Recorded]:
     """Writes events into the history and into no table; `Writer.append` is this and the projections.
 
-    To be called under the append lock. Raises Conflict.
+    To be called under the append lock. Raises Conflict when a stream of `expected` has moved on.
     """
-    recorded = _place(events, expected)
-    write_rows(recorded, key)
-    return recorded
+    streams = [stream_of(event) for event in events]
+    places = _write(events, streams, key)
+    elsewhere = expected.keys() - set(streams)
+    found = heads(elsewhere).versions if elsewhere else {}
+    for stream, (_, version) in zip(streams, places, strict=True):
+        found.setdefault(stream, version - 1)
+    for stream, version in expected.items():
+        if found[stream] != version:
+            # The caller's transaction ends with this, and what was written ends with it.
+            raise Conflict(
+                f"stream {stream} is at version {found[stream]}, not {version}: somebody was first; "
+                "read again and decide again"
+            )
+    first = places[0][0]
+    return [
+        Recorded(position, stream, version, first, event)
+        for event, stream, (position, version) in zip(events, streams, places, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -115,48 +141,19 @@ def heads(streams: Collection[str]) -> Heads:
     return Heads(found.pop(None) or 0, {**dict.fromkeys(names, 0), **found})
 
 
-def _place(events: Sequence[Event], expected: Mapping[str, int]) -> list[Recorded]:
-    """Gives every event its position and version; raises Conflict."""
-    streams = [stream_of(event) for event in events]
-    head = heads(set(streams))
-    position, versions = head.position, dict(head.versions)
-    first = position + 1
-    for stream, version in expected.items():
-        if versions.get(stream, version) != version:
-            raise Conflict(
-                f"stream {stream} is at version {versions[stream]}, not {version}: somebody was first; "
-                "read again and decide again"
-            )
-    recorded = []
+def _write(events: Sequence[Event], streams: Sequence[str], key: str | None) -> list[tuple[int, int]]:
+    """The (position, version) that each event got. Raises Conflict."""
+    counts: Counter[str] = Counter()
+    rows = []
     for stream, event in zip(streams, events, strict=True):
-        position += 1
-        versions[stream] += 1
-        recorded.append(Recorded(position, stream, versions[stream], first, event))
-    return recorded
-
-
-def write_rows(recorded: Sequence[Recorded], key: str | None = None) -> None:
-    """Writes the rows past the ORM: one statement for all of them, whatever their number. Raises Conflict."""
+        counts[stream] += 1
+        rows.append((stream, counts[stream], event.NAME, event.VERSION, codec.encode(event)))
     now = connection.ops.adapt_datetimefield_value(timezone.now())
-    rows = [
-        (
-            item.position,
-            item.stream,
-            item.version,
-            item.append_position,
-            item.event.NAME,
-            item.event.VERSION,
-            codec.encode(item.event),
-            key if item.position == item.append_position else None,
-        )
-        for item in recorded
-    ]
     try:
         with connection.cursor() as cursor:
-            if connection.vendor == "postgresql":
-                cursor.execute(_INSERT_DOCUMENT, [now, json.dumps(rows)])
-            else:
-                cursor.executemany(_INSERT_ROW, [(*row[:6], json.dumps(row[6]), row[7], now) for row in rows])
+            cursor.execute(_APPEND[connection.vendor], [json.dumps(rows), key, now])
+            # No order is promised for what a statement returns.
+            return sorted(cursor.fetchall())
     except IntegrityError as problem:
         raise Conflict(f"somebody appended at the same time: {problem}") from problem
 

@@ -52,4 +52,4 @@ def write(history: Sequence[e.Recorded]) -> None:
     """Writes a whole history into an empty event table; the read models stay empty."""
     with store.writing():
         for first in range(0, len(history), BATCH):
-            store.write_rows(history[first : first + BATCH])
+            store.record([item.event for item in history[first : first + BATCH]], {}, None)

@@ -11,31 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import connection
 
 from config.settings import database
+from market.benchmarks.databases import default_database
 from tests.requirements_check import need
 
 POSTGRES_HINT = "apt-get install -y postgresql, start it and set TEST_POSTGRES_URL=postgresql://user@host:port/postgres"
-
-
-@contextmanager
-def default_database(entry: dict[str, Any]) -> Iterator[None]:
-    """Makes `entry` the default database of this process until the block ends, in new threads too."""
-    before, kept = connections.settings["default"], connections["default"]
-    connections.settings["default"] = {**before, "OPTIONS": {}, **entry, "CONN_MAX_AGE": 0}
-    del connections["default"]
-    try:
-        yield
-    finally:
-        connections["default"].close()
-        connections.settings["default"] = before
-        connections["default"] = kept
 
 
 class SqliteFiles:

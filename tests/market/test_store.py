@@ -82,14 +82,38 @@ class TestEventStoreContract:
 
         assert store.last_position() == 2
 
-    def test_a_writer_that_bypasses_the_lock_meets_the_unique_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_writer_that_bypasses_the_lock_meets_the_unique_version(self, real_database: str) -> None:
         store.append([registration("bob")])
-        monkeypatch.setattr(store, "heads", lambda _streams: store.Heads(0, {"node/bob": 0}))
+        written, conflicts = threading.Event(), []
 
-        with pytest.raises(Conflict):
-            store.append([suspension("bob")])
+        def first() -> None:
+            with transaction.atomic():
+                store.record([suspension("bob", "first")], {}, None)
+                written.set()
+                time.sleep(0.2)
 
-        assert store.last_position() == 1
+        def second() -> None:
+            written.wait()
+            try:
+                with transaction.atomic():
+                    store.record([suspension("bob", "second")], {}, None)
+            except Conflict as problem:
+                conflicts.append(problem)
+
+        in_threads(2, lambda number: (first, second)[number]())
+
+        # SQLite lets nobody past: its transactions are one after another even without the store's lock.
+        assert len(conflicts) == (1 if real_database == "postgresql" else 0)
+        assert [event.version for event in store.history()] == list(range(1, 4 - len(conflicts)))
+
+    def test_an_expected_stream_to_which_nothing_is_appended_is_looked_at_too(self) -> None:
+        store.append([registration("bob")])
+
+        with pytest.raises(Conflict, match="node/bob is at version 1, not 2"):
+            store.append([registration("alice")], expected={"node/bob": 2})
+        store.append([registration("alice")], expected={"node/bob": 1})
+
+        assert store.last_position() == 2
 
     def test_the_same_key_returns_the_first_result(self) -> None:
         first = store.append([registration("bob"), suspension("bob")], key="once")
