@@ -68,6 +68,16 @@ DISPATCH_RESULTS = _env.text(
     "What workers send back: exact (a float32 row per expert, the bits of plain llama.cpp), or partial sums per token: "
     "sums-f32, sums-f16 (fewer bytes, not exact; docs/verification.md).",
 )
+HOT_SET_BYTES = _env.integer(
+    "HOT_SET_BYTES",
+    0,
+    "Most bytes of experts that the backbone pins in RAM and computes itself while it waits for workers; 0: none.",
+)
+HOT_SET_MILLISECONDS = _env.integer(
+    "HOT_SET_MILLISECONDS",
+    0,
+    "Time that those may take in one layer of one step; 0: as long as the workers' answers take (measured).",
+)
 CREDIT_WINDOW_SECONDS = _env.seconds("CREDIT_WINDOW_SECONDS", 60.0, "Length of one credit window per node.")
 SPOOL_SECONDS = _env.seconds("SPOOL_SECONDS", 10.0, "Time between two writes of the open credit window to disk.")
 
@@ -131,6 +141,12 @@ DEMO_PROMPT = _env.flag(
 DEMO_REQUESTS_PER_MINUTE = _env.integer(
     "DEMO_REQUESTS_PER_MINUTE", 20, "Prompts that one address may send through the page in a minute.", minimum=1
 )
+DEMO_TOKENS_PER_HOUR = _env.integer(
+    "DEMO_TOKENS_PER_HOUR",
+    20_000,
+    "Tokens that one address may ask for through the page in an hour, by the longest answers it allows.",
+    minimum=1,
+)
 
 INSTALLED_APPS = [
     "daphne",
@@ -154,6 +170,7 @@ MIDDLEWARE = [
     "inference.openai.middleware.api_shortcut",
     "frontend.static_files.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -180,6 +197,7 @@ STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
 WHITENOISE_USE_FINDERS = True
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 TIME_ZONE = "UTC"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -4,12 +4,17 @@ Each call of a layer is a `LayerStep`. The dispatcher keeps what lasts longer: t
 counts. It knows hidden states, expert ids, replicas and a transport; it knows nothing of prices or sockets.
 """
 
+import time
 from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
 
 from inference.audit import Auditor
 from inference.backend import ExpertCall
 from inference.dispatch_book import Book
 from inference.dispatch_policy import DispatchPolicy, Transport
+from inference.hot_set_meter import LayerCounts, StepTimes
 from inference.layer_step import LayerStep
 from inference.replica_table import ReplicaTable
 from inference.waiting import Waiting
@@ -34,14 +39,31 @@ class Dispatcher:
         self.policy = policy
         self.transport = transport
         self.auditor = auditor
-        self.book = Book((layers, experts_per_layer), seed)
+        self.shape = (layers, experts_per_layer)
+        self.book = Book(self.shape, seed)
         self._table = ReplicaTable(experts_per_layer=experts_per_layer)
+        self._hot: npt.NDArray[np.bool_] | None = None
         self._waiting: dict[int, Waiting] = {}
 
     def set_replicas(self, table: ReplicaTable) -> None:
         """Replaces the table; layers in flight end with the one they began with."""
         self._table = table
         self.book.set_replicas(table.replicas)
+
+    def set_hot(self, flags: npt.NDArray[np.bool_] | None) -> None:
+        """Experts that are computed here although a worker holds them: (layers, experts), None: none."""
+        self._hot = flags
+
+    def covered(self) -> npt.NDArray[np.bool_]:
+        """Experts that a worker holds: (layers, experts)."""
+        found = np.zeros(self.shape, bool)
+        for replica in self._table.replicas:
+            found[replica.layer, replica.first : replica.last] = True
+        return found
+
+    def layer_counts(self) -> LayerCounts:
+        """Running sums of what calls asked for and how long they took, since the start."""
+        return self.book.layer_counts()
 
     def ban(self, node_id: str) -> None:
         """Uses no replica of this node any more until it has left and come back."""
@@ -72,14 +94,19 @@ class Dispatcher:
 
     def __call__(self, call: ExpertCall) -> None:
         """Fills `call.output`."""
-        layer = self._table.layer(call.layer)
+        layer, hot = self._table.layer(call.layer), self._hot
         is_compact = self.policy.is_compact and call.weights is not None
-        if layer is None or (len(call.hidden) > self.policy.tokens_limit and not is_compact):
+        is_prompt = len(call.hidden) > self.policy.tokens_limit and not is_compact
+        if layer is None or is_prompt:
+            started = time.monotonic()
             call.compute_all()
-            place = RowPlace.UNCOVERED if layer is None else RowPlace.PREFILL
-            self.book.count(call.layer, call.expert_ids, Counter({place: call.expert_ids.size}), Counter(), [])
+            place, rows = RowPlace.UNCOVERED if layer is None else RowPlace.PREFILL, call.expert_ids.size
+            times = None if is_prompt else StepTimes(0.0, time.monotonic() - started, rows)
+            self.book.count(call.layer, call.expert_ids, Counter({place: rows}), Counter(), [], times)
             return
-        step = LayerStep(self.transport, self.book, self.policy, self.auditor, call, layer)
+        step = LayerStep(
+            self.transport, self.book, self.policy, self.auditor, call, layer, None if hot is None else hot[call.layer]
+        )
         self._waiting[call.lane_number] = step.waiting
         step.run()
-        self.book.count(call.layer, call.expert_ids, step.places, step.moments, step.used)
+        self.book.count(call.layer, call.expert_ids, step.places, step.moments, step.used, step.times)

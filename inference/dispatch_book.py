@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from inference.dispatch_policy import DispatchPolicy
 from inference.groups import FloatArray, Group
+from inference.hot_set_meter import LayerCounts, StepTimes
 from inference.owners import Owners
 from inference.replica_table import Replica
 from inference.work_report import Moment, RowPlace, WorkKey, WorkReport
@@ -23,6 +24,7 @@ class Book:
         self._owners = Owners()
         self._banned: set[str] = set()
         self._report = WorkReport(np.zeros(shape, np.uint64))
+        self._layers = LayerCounts(shape)
         self._random = np.random.default_rng(seed)
         self._lock = threading.Lock()
 
@@ -77,12 +79,15 @@ class Book:
         places: Counter[RowPlace],
         moments: Counter[Moment],
         used: Sequence[Group],
+        times: StepTimes | None,
     ) -> None:
-        """One layer's outcome."""
-        demand = np.bincount(expert_ids.ravel(), minlength=self._shape[1])
+        """One layer's outcome. times: None for a call that was not meant for workers."""
+        demand = np.bincount(expert_ids.ravel(), minlength=self._shape[1]).astype(np.uint64)
         with self._lock:
             report = self._report
-            report.demand[layer] += demand.astype(np.uint64)
+            report.demand[layer] += demand
+            if times is not None:
+                self._layers.add(layer, demand, times)
             report.places.update(places)
             report.moments.update(moments)
             for group in used:
@@ -94,6 +99,11 @@ class Book:
         with self._lock:
             report, self._report = self._report, WorkReport(np.zeros(self._shape, np.uint64))
         return report
+
+    def layer_counts(self) -> LayerCounts:
+        """Running sums of what calls asked for and how long they took."""
+        with self._lock:
+            return self._layers.copy()
 
     def times(self) -> dict[Hashable, tuple[float, float, int]]:
         """Session -> (smoothed seconds, mean deviation, answers)."""

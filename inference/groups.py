@@ -17,7 +17,7 @@ from inference.replica_table import LayerReplicas, Replica
 IndexArray = npt.NDArray[np.intp]
 FloatArray = npt.NDArray[np.float64]
 
-NOBODY, ALL_PAUSED = -1, -2
+NOBODY, ALL_PAUSED, HERE = -1, -2, -3
 PAIR_BYTES = 4
 
 

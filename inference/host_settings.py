@@ -18,7 +18,8 @@ from inference.verification import Verification
 class HostSettings:
     """Values of config/settings.py that a backbone needs; see docs/settings.md.
 
-    relay_urls: empty: those that registered in Redis, and `relay_fallback` while there are none.
+    relay_urls: empty: those that registered in Redis, and `relay_fallback` while there are none. hot_set_seconds: None:
+    the wait for workers as it is measured.
     """
 
     model_path: Path
@@ -36,6 +37,8 @@ class HostSettings:
     spool_seconds: float = 10.0
     demand_seconds: float = 300.0
     policy: DispatchPolicy = field(default_factory=DispatchPolicy)
+    hot_set_bytes: int = 0
+    hot_set_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,5 +50,5 @@ class MarketPort:
     credit_window: Callable[[CreditWindow], None]
     observe_demand: Callable[[ModelIndex, npt.NDArray[np.uint64], float, float], None]
     record_finding: Callable[[Finding], None]
-    record_passes: Callable[[str, str, int, int], None]
+    record_passes: Callable[[str, NodeClass, int, int], None]
     trust_of: Callable[[NodeClass], int]

@@ -1,9 +1,10 @@
 """One expert layer of one step, spread over its owners: group, send, compute the rest here, wait, fall back.
 
 All pairs (token, slot) of one expert go to one owner (the exactness rule of `inference.kernel`), all pairs of one
-owner's claim in one frame with each row sent once. While the answers are on their way the pairs without an owner are
-computed here. What is late, failed, lost, of a wrong shape or not finite goes to another replica if time allows, and is
-computed here otherwise. So a layer always ends with every row written, whatever the workers do.
+owner's claim in one frame with each row sent once. While the answers are on their way the pairs without an owner and
+those of hot experts are computed here. What is late, failed, lost, of a wrong shape or not finite goes to another
+replica if time allows, and is computed here otherwise. So a layer always ends with every row written, whatever the
+workers do.
 """
 
 import itertools
@@ -19,7 +20,18 @@ from inference.audit import AuditCase, Auditor, NodeClass, Plan, Sums
 from inference.backend import ExpertCall
 from inference.dispatch_book import Book
 from inference.dispatch_policy import DispatchPolicy, Transport
-from inference.groups import NOBODY, Group, IndexArray, best_owners, choose_owners, split_by_owner, within_cap
+from inference.groups import (
+    ALL_PAUSED,
+    HERE,
+    NOBODY,
+    Group,
+    IndexArray,
+    best_owners,
+    choose_owners,
+    split_by_owner,
+    within_cap,
+)
+from inference.hot_set_meter import StepTimes
 from inference.kernel import quantize_rows
 from inference.replica_table import LayerReplicas, Replica
 from inference.rows import TYPE_Q8_K, ByteArray, Float32Array, RowType
@@ -30,6 +42,7 @@ from relay.work import Dispatch, Failed
 
 RESULT_BYTES = 4  # float32 per value
 Values = Float32Array | npt.NDArray[np.float16]
+PLACES_HERE = {NOBODY: RowPlace.UNCOVERED, ALL_PAUSED: RowPlace.PAUSED, HERE: RowPlace.HOT}
 
 
 @dataclass
@@ -46,7 +59,10 @@ class Flight:
 
 
 class LayerStep:
-    """The life of one layer call: `run` fills `call.output`; places, moments and used are its outcome."""
+    """The life of one layer call: `run` fills `call.output`; places, moments, used and times are its outcome.
+
+    hot: (experts,) those that are computed here although a worker holds them.
+    """
 
     def __init__(
         self,
@@ -56,13 +72,16 @@ class LayerStep:
         auditor: Auditor | None,
         call: ExpertCall,
         layer: LayerReplicas,
+        hot: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self.waiting = Waiting()
         self.places: Counter[RowPlace] = Counter()
         self.moments: Counter[Moment] = Counter()
         self.used: list[Group] = []
         self._transport, self._book, self._policy, self._auditor = transport, book, policy, auditor
-        self._call, self._layer = call, layer
+        self._call, self._layer, self._hot = call, layer, hot
+        self._waited = 0.0
+        self.times = StepTimes()
         self._slots, self._width = call.expert_ids.shape[1], call.hidden.shape[1]
         self._numbers = itertools.count()
         self._flights: dict[int, Flight] = {}
@@ -75,15 +94,20 @@ class LayerStep:
     def run(self) -> None:
         groups, local = self._group()
         if not groups:
+            started = time.monotonic()
             self._call.compute_all()
+            self.times = StepTimes(0.0, time.monotonic() - started, self._call.expert_ids.size)
             return
         self._give_up_at = time.monotonic() + self._policy.deadline_seconds
         self._encode()
         self._send(groups, is_retry=False)
         # What must be checked before its use is computed here while the answer is on its way.
         here = [local, *(self._flat(flight.group) for flight in self._flights.values() if flight.plan is Plan.BEFORE)]
-        self._compute(np.concatenate(here))
+        here_pairs, started = np.concatenate(here), time.monotonic()
+        self._compute(here_pairs)
+        local_seconds = time.monotonic() - started
         self._collect()
+        self.times = StepTimes(self._waited, local_seconds, len(here_pairs))
         if self._missing:
             self._compute(np.concatenate([self._flat(group) for group in self._missing]))
         self._weigh()
@@ -114,12 +138,14 @@ class LayerStep:
         """Groups of pairs by replica, and the flat numbers of the pairs that stay here."""
         costs = self._book.costs(self._layer.replicas, self._policy.kernel_class)
         owners = choose_owners(self._layer, costs, self._book.draws(len(self._layer.counts)))
+        if self._hot is not None:
+            owners[self._hot & (owners >= 0)] = HERE
         experts = self._call.expert_ids.ravel()
         groups: list[Group] = []
         local: list[IndexArray] = [np.empty(0, np.intp)]
         for owner, flat in split_by_owner(owners[experts]):
             if owner < 0:
-                self.places[RowPlace.UNCOVERED if owner == NOBODY else RowPlace.PAUSED] += len(flat)
+                self.places[PLACES_HERE[owner]] += len(flat)
                 local.append(flat)
                 continue
             group, rest = self._cut_to_cap(self._layer.replicas[owner], flat, experts)
@@ -215,6 +241,7 @@ class LayerStep:
                 now = time.monotonic()
                 for number in [number for number, flight in self._flights.items() if flight.deadline <= now]:
                     self._transport.cancel([self._flights[number].request])
+                    self._waited = max(self._waited, now - self._flights[number].sent_at)
                     self._fail(self._flights.pop(number), RowPlace.LATE, "late")
             elif arrival.flight in self._flights:  # else: it was given up already
                 self._land(self._flights.pop(arrival.flight), arrival)
@@ -228,6 +255,7 @@ class LayerStep:
 
     def _land(self, flight: Flight, arrival: Arrival) -> None:
         group, outcome = flight.group, arrival.outcome
+        self._waited = max(self._waited, arrival.at - flight.sent_at)
         if isinstance(outcome, Failed):
             self._fail(flight, RowPlace.FAILED, outcome.code)
             return

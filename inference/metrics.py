@@ -24,6 +24,14 @@ BACKBONE_GAUGES = (
     ("sessions", "worker_sessions", "Worker sessions that the backbone can use."),
 )
 
+HOT_SET_GAUGES = (
+    ("experts", "hot_experts", "Covered experts that the backbone computes itself."),
+    ("bytes", "hot_bytes", "Their bytes."),
+    ("pinned_bytes", "hot_pinned_bytes", "Of them locked in RAM."),
+    ("seconds_per_call", "hot_seconds_per_call", "Expected local time per layer call."),
+    ("budget_seconds_per_call", "hot_budget_seconds_per_call", "Wait for workers that it may fill."),
+)
+
 
 def render(stats: Stats) -> bytes:
     """The Prometheus text of a snapshot."""
@@ -58,6 +66,14 @@ class StatsCollector(Collector):
             family = GaugeMetricFamily(PREFIX + metric, text, labels=("backbone",))
             for backbone in backbones:
                 family.add_metric((backbone["boot"],), backbone[name] or 0)
+            yield family
+        yield from self._of_hot_sets()
+
+    def _of_hot_sets(self) -> Iterator[Metric]:
+        for name, metric, text in HOT_SET_GAUGES:
+            family = GaugeMetricFamily(PREFIX + metric, text, labels=("backbone",))
+            for hot_set in self._stats["hot_sets"]:
+                family.add_metric((hot_set["backbone"],), hot_set[name])
             yield family
 
     def _of_rows(self) -> Iterator[Metric]:

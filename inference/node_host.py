@@ -26,6 +26,8 @@ from inference.findings import FindingReporter
 from inference.generation import GenerationRequest, TokenEvent
 from inference.gguf_index import open_index
 from inference.host_settings import HostSettings, MarketPort
+from inference.hot_set import HotBudget
+from inference.hot_set_keeper import HotSetKeeper, core_share
 from inference.kernel import CpuRuntime, kernel_class_name
 from inference.layer_step import owner_of
 from inference.replica_table import ReplicaTable
@@ -121,6 +123,10 @@ class NodeHost:
             policy=settings.policy,
             auditor=self.auditor,
         )
+        budget = HotBudget(
+            settings.hot_set_bytes, settings.hot_set_seconds, core_share(settings.lanes, settings.threads)
+        )
+        self.hot_set = HotSetKeeper(index, self.dispatcher, budget)
         self.findings = FindingReporter(
             self.dispatcher.ban,
             self.market.record_finding,
@@ -171,6 +177,7 @@ class NodeHost:
         self.findings.start()
         self.auditor.start()
         self.engine.start()
+        self.hot_set.start()
         self.cancels.start()
         self.bookkeeper.start()
         self.verifier.start()
@@ -185,6 +192,7 @@ class NodeHost:
         NodeHost._current = None
         self._stop_status.set()
         self.engine.stop(drain_seconds)
+        self.hot_set.stop()
         if not self.settings.relay_urls:
             self.relays.stop()
         for part in (
@@ -240,6 +248,7 @@ class NodeHost:
             "rows": {str(place): rows for place, rows in totals.places.items()} if totals else {},
             "moments": {str(moment): count for moment, count in totals.moments.items()} if totals else {},
             "audits": dict(self.auditor.counts),
+            "hot_set": self.hot_set.status(),
             "failures": [[node, code, count] for (node, code), count in totals.failures.items()] if totals else [],
             "owners": {
                 node: {"seconds": seconds, "deviation_seconds": deviation, "answers": answers}

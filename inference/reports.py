@@ -51,6 +51,8 @@ def host_settings() -> HostSettings:
         spool_seconds=settings.SPOOL_SECONDS,
         demand_seconds=settings.DEMAND_SECONDS,
         policy=policy(settings.DISPATCH_RESULTS, settings.DISPATCH_DEADLINE_SECONDS),
+        hot_set_bytes=settings.HOT_SET_BYTES,
+        hot_set_seconds=settings.HOT_SET_MILLISECONDS / 1000 or None,
     )
 
 
@@ -138,13 +140,14 @@ def record_finding(finding: Finding) -> None:
         logger.error("node %s failed an audit and was not quarantined: %s", finding.who.node_id, error)
 
 
-def record_passes(boot: str, node_id: str, passes: int, window: int) -> None:
+def record_passes(boot: str, who: NodeClass, passes: int, window: int) -> None:
     """Right answers raise a node's trust. Raises NotAcknowledged to be called again."""
+    key = f"audits/{boot}/{window}/{who.node_id}/{hashlib.sha256(who.kernel_class.encode()).hexdigest()[:8]}"
     try:
         with market_connection():
-            commands.record_audits(node_id, passes, f"backbone-{boot[:6]}", key=f"audits/{boot}/{window}/{node_id}")
+            commands.record_audits(who.node_id, who.kernel_class, passes, f"backbone-{boot[:6]}", key=key)
     except MarketError as error:
-        logger.error("audits of node %s are not recorded: %s", node_id, error)
+        logger.error("audits of node %s are not recorded: %s", who.node_id, error)
 
 
 def trust_of(who: NodeClass) -> int:

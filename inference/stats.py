@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import redis
 from django.conf import settings
 from django.core.cache import cache
@@ -16,6 +18,7 @@ from django.db import DatabaseError
 
 from inference import backbone_status, jobs
 from inference.backbone_status import Status
+from inference.hot_set import unpack_flags
 from market import queries
 from market.builds import BuildDescription
 from market.errors import UnknownBuild
@@ -65,6 +68,7 @@ def collect() -> Stats:
         "moments": summed(statuses, "moments"),
         "audits": summed(statuses, "audits"),
         "owners": owners_part(statuses),
+        "hot_sets": hot_sets_part(statuses),
         "failures": failures_part(statuses),
         "workers": workers_part(statuses, holding=len(nodes)),
         **market,
@@ -148,6 +152,27 @@ def owners_part(statuses: Iterable[Status]) -> list[Stats]:
         for node, times in status.get("owners", {}).items()
     ]
     return sorted(found, key=lambda owner: (-owner["seconds"], owner["node"]))
+
+
+def hot_sets_part(statuses: Iterable[Status]) -> list[Stats]:
+    """Each backbone's hot set in figures; which experts they are says `hot_experts`."""
+    return [
+        {"backbone": status["boot"], **{name: value for name, value in status["hot_set"].items() if name != "flags"}}
+        for status in statuses
+        if "hot_set" in status
+    ]
+
+
+def hot_experts(statuses: Iterable[Status], build: BuildDescription) -> npt.NDArray[np.bool_]:
+    """Experts that a backbone of this build computes itself because they are hot: (offered layers, experts), in the
+    order of `build.layers`, as `queries.coverage` has them."""
+    layers = list(build.layers)
+    found = np.zeros((len(layers), build.experts_per_layer), bool)
+    for status in statuses:
+        if status["build"] == build.fingerprint and "hot_set" in status:
+            flags = unpack_flags(status["hot_set"]["flags"], status["hot_set"]["layers"], build.experts_per_layer)
+            found |= flags[layers]
+    return found
 
 
 def failures_part(statuses: Iterable[Status]) -> list[Stats]:

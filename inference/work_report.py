@@ -17,6 +17,7 @@ class RowPlace(StrEnum):
 
     REMOTE = "remote"
     UNCOVERED = "local_uncovered"
+    HOT = "local_hot"
     PAUSED = "local_owner_paused"
     OVER_CAP = "local_over_cap"
     PREFILL = "local_prefill"

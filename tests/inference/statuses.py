@@ -2,8 +2,14 @@
 
 from typing import Any
 
+import numpy as np
+
 from inference.backbone_status import Status
+from inference.hot_set import pack_flags
 from tests.builders import FINGERPRINT
+
+HOT = np.zeros((8, 32), bool)
+HOT[(0, 5), (3, 31)] = True
 
 
 def backbone(boot: str = "b1", **changes: Any) -> Status:
@@ -33,6 +39,21 @@ def backbone(boot: str = "b1", **changes: Any) -> Status:
         "moments": {"retried_rows": 8},
         "audits": {"before": 10, "passed": 10},
         "failures": [["node-1", "late", 4]],
+        "hot_set": {
+            "on": True,
+            "experts": 2,
+            "bytes": 200,
+            "budget_bytes": 300,
+            "pinned_bytes": 100,
+            "pin_error": "no room",
+            "seconds_per_call": 0.01,
+            "budget_seconds_per_call": 0.02,
+            "changes": 2,
+            "ram_bytes": 1000,
+            "on_disk_bytes": 0,
+            "layers": 8,
+            "flags": pack_flags(HOT),
+        },
         "owners": {"node-1": {"seconds": 0.02, "deviation_seconds": 0.001, "answers": 80}},
         **changes,
     }

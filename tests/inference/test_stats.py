@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import redis
 from django.core.cache import cache
@@ -62,6 +63,17 @@ def test_backbones_are_summed(store: "redis.Redis") -> None:
     assert [owner["backbone"] for owner in found["owners"]] == ["b1", "b2"]
     assert found["failures"] == [{"node": "node-1", "code": "late", "count": 8}]
     assert [each["boot"] for each in found["backbones"]] == ["b1", "b2"]
+
+
+def test_hot_experts_are_told_in_figures_and_by_number(store: "redis.Redis") -> None:
+    publish(store, backbone("b1"), backbone("b2", started=950.0))
+
+    hot_sets = stats.collect()["hot_sets"]
+    flags = stats.hot_experts(backbone_status.all_statuses(store), demo_build())
+
+    assert [(each["backbone"], each["pin_error"]) for each in hot_sets] == [("b1", "no room"), ("b2", "no room")]
+    assert "flags" not in hot_sets[0]
+    assert np.argwhere(flags).tolist() == [[0, 3], [5, 31]]
 
 
 def test_the_market_says_which_experts_are_offered_claimed_and_live(store: "redis.Redis") -> None:
@@ -154,6 +166,7 @@ def test_metrics_are_valid_prometheus_text_with_stable_names(store: "redis.Redis
     assert samples["expertswarm_generated_tokens_total", "b1"] == 500
     assert samples["expertswarm_worker_answer_seconds", "b1", "node-1"] == 0.02
     assert samples["expertswarm_store_reachable", "redis"] == 1
+    assert samples["expertswarm_hot_pinned_bytes", "b1"] == 100
 
 
 def test_the_documentation_lists_every_metric(settings: Settings) -> None:
