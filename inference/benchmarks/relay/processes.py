@@ -40,11 +40,11 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(program: str) -> Iterator[Server]:
+def serving(program: str, application: str = APPLICATION) -> Iterator[Server]:
     """Raises SideFailed when it does not listen in time."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
-    command = [sys.executable, "-m", program, *PROGRAMS[program], str(port), APPLICATION]
+    command = [sys.executable, "-m", program, *PROGRAMS[program], str(port), application]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=-1)
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -71,6 +71,10 @@ class Client:
         self._process = process
         self._name = name
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def answer(self) -> dict[str, Any]:
         """Raises SideFailed when the process died instead, or says nothing: its partner may have died."""
         assert self._process.stdout is not None
@@ -82,7 +86,7 @@ class Client:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def ask(self, **order: float) -> dict[str, Any]:
+    def ask(self, **order: float | str) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -92,7 +96,14 @@ class Client:
 @contextmanager
 def client(module: str, *arguments: object) -> Iterator[Client]:
     """A running client that has said that it is ready. Raises SideFailed."""
-    command = [sys.executable, "-m", f"inference.benchmarks.relay.{module}", *map(str, arguments)]
+    with obedient(f"inference.benchmarks.relay.{module}", *arguments) as found:
+        yield found
+
+
+@contextmanager
+def obedient(module: str, *arguments: object) -> Iterator[Client]:
+    """A process that has answered once, by itself, and then answers orders. Raises SideFailed."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

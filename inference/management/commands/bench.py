@@ -18,6 +18,7 @@ from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.relay.bench import relay
 from inference.benchmarks.report import as_object, as_table
+from inference.benchmarks.rtt import rtt
 from inference.benchmarks.wasm_page import NoBrowser
 from inference.benchmarks.wire import wire
 
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "market": market,
     "overhead": overhead,
     "relay": relay,
+    "rtt": rtt,
     "wire": wire,
 }
 
@@ -39,6 +41,7 @@ class Command(BaseCommand):
         "api = streaming clients against the engine alone; "
         "market = events, replays, claims and offers on SQLite and PostgreSQL; "
         "audit = rows until a liar is caught, false alarms, cost; "
+        "rtt = round trips and what hides them; "
         "wire = bytes per token and layer."
     )
     requires_system_checks = ()
