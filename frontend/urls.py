@@ -4,12 +4,17 @@ from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, path
 from django.views.generic import RedirectView
 
-from frontend import join_views, key_views, overview_views, worker_views
+from frontend import join_views, key_views, language_views, worker_views
+from frontend.playground import views as playground_views
+from frontend.status import views as status_views
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", overview_views.index, name="index"),
-    path("live", overview_views.live, name="live"),
-    path("try", overview_views.try_prompt, name="try"),
+    path("", playground_views.playground, name="index"),
+    path("try", playground_views.answer, name="try"),
+    path("try/code", playground_views.code, name="try-code"),
+    path("status", status_views.status, name="status"),
+    path("status/live", status_views.live, name="status-live"),
+    path("language/<str:code>", language_views.language, name="language"),
     path("join", join_views.join, name="join"),
     path("join/devices", join_views.devices, name="join-devices"),
     path("worker", worker_views.worker, name="worker"),

@@ -7,7 +7,7 @@ import redis
 from django.core.cache import cache
 from pytest_django import Settings
 
-from frontend import overview_views
+from frontend.playground import views as playground_views
 from inference import backbone_status
 from inference.openai import submission
 from tests.inference.openai.played_backbone import PlayedBackbone
@@ -23,7 +23,7 @@ def _empty_cache() -> None:
 @pytest.fixture(autouse=True)
 def _only_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Django's test runner adds its own host name, and a server that answers to it counts as public."""
-    monkeypatch.setattr(overview_views, "is_public", lambda values: False)
+    monkeypatch.setattr(playground_views, "is_public", lambda values: False)
 
 
 @pytest.fixture

@@ -17,17 +17,21 @@ class Page(HTMLParser):
         self._tables: dict[str, list[list[str]]] = {}
         self._counts: dict[str, int] = {}
         self._inline: list[str] = []
+        self._values: dict[str, str] = {}
         self.feed(source)
         self.close()
         assert not self._open, f"not closed: {self._open}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
+        if tag == "input" and attributes.get("name"):
+            self._values[attributes["name"] or ""] = attributes.get("value") or ""
         name = attributes.get("id")
         if name:
             assert name not in self._attributes, f"two elements have the id {name}"
             self._attributes[name] = attributes
-        if tag in ("script", "style") and "src" not in attributes:
+        is_data = attributes.get("type") == "application/json"  # no browser runs it
+        if tag in ("script", "style") and "src" not in attributes and not is_data:
             self._inline.append(tag)
         self._inline += [key for key in attributes if key.startswith("on") or key == "style"]
         if tag == "rect" and any(element == "svg" and "map" in (a.get("class") or "") for element, a in self._open):
@@ -82,6 +86,10 @@ class Page(HTMLParser):
 
     def attribute(self, name: str, key: str) -> str | None:
         return self._attributes[name].get(key)
+
+    def value(self, name: str) -> str:
+        """What stands in the last input field of this name."""
+        return self._values[name]
 
     def count(self, what: str) -> int:
         return self._counts.get(what, 0)

@@ -7,18 +7,19 @@ from django.db import OperationalError
 from django.test import AsyncClient, Client
 
 from frontend import figures
+from frontend.status import figures as status_figures
 from market import commands
 from tests.builders import claimed, demo_build, registered, verified
 from tests.frontend.pages import Page
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/", "/live", "/join"])
+@pytest.mark.parametrize("path", ["/status", "/status/live", "/join"])
 def test_a_page_while_the_database_is_away_says_so(client: Client, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    def fail() -> Any:
+    def fail(*ignored: object) -> Any:
         raise OperationalError("the password of db.example is wrong")
 
-    monkeypatch.setattr(figures, "overview", fail)
+    monkeypatch.setattr(status_figures, "collect", fail)
     monkeypatch.setattr(figures, "budget_presets", fail)
 
     response = client.get(path)
@@ -37,7 +38,7 @@ def test_pages_that_need_the_cache_say_so_when_redis_is_away(client: Client, req
     verified(claimed(registered()))
     request.getfixturevalue("no_redis")
 
-    responses = [client.get("/"), client.get("/live"), client.post("/join", {"name": "x", "form_id": "f"})]
+    responses = [client.get("/status"), client.get("/status/live"), client.post("/join", {"name": "x", "form_id": "f"})]
 
     assert [response.status_code for response in responses] == [503, 503, 503]
 
