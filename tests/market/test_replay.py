@@ -17,6 +17,7 @@ from pytest_django import Settings
 
 from config.settings import database
 from market import commands, presence, queries, replay, store
+from market.benchmarks.databases import default_database
 from market.errors import MarketError
 from market.fold import State
 from market.models import Balance, Claim, CreditedRows, Layer, Node, Posting
@@ -32,7 +33,6 @@ from tests.builders import (
     registered,
     verified,
 )
-from tests.market.databases import default_database
 
 OTHER = "f" * 32
 Step = Callable[[], object]
