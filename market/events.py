@@ -35,6 +35,7 @@ from market.node_events import (
     NodeFact,
     NodeLeaving,
     NodeLinked,
+    NodeMessaged,
     NodeQuarantined,
     NodeRegistered,
     NodeReinstated,
@@ -48,6 +49,8 @@ __all__ = [
     "EVENT_TYPES",
     "BalanceAdjusted",
     "BuildPublished",
+    "BuildRestored",
+    "BuildRetired",
     "ClaimExpired",
     "ClaimFact",
     "ClaimGranted",
@@ -65,6 +68,7 @@ __all__ = [
     "NodeFact",
     "NodeLeaving",
     "NodeLinked",
+    "NodeMessaged",
     "NodeQuarantined",
     "NodeRegistered",
     "NodeReinstated",
@@ -102,6 +106,30 @@ class BuildPublished:
     NAME: ClassVar = "build-published"
     VERSION: ClassVar = 1
     build: BuildDescription
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRetired:
+    """The build is no longer on offer; its claims end within minutes. Said by: an operator."""
+
+    NAME: ClassVar = "build-retired"
+    VERSION: ClassVar = 1
+    fingerprint: str
+    by: str
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRestored:
+    """A retired build is on offer again. Said by: an operator."""
+
+    NAME: ClassVar = "build-restored"
+    VERSION: ClassVar = 1
+    fingerprint: str
+    by: str
+    reason: str
     at: datetime
 
 
@@ -288,6 +316,8 @@ class PolicyChanged:
 ClaimFact = ClaimGranted | ClaimReleased | ClaimExpired | SliceDelivered | ReplicaVerified | ReplicaLost
 Event = (
     BuildPublished
+    | BuildRetired
+    | BuildRestored
     | NodeFact
     | ClaimFact
     | DemandObserved
@@ -323,6 +353,8 @@ def stream_of(event: Event) -> str:
     match event:
         case BuildPublished():
             return f"build/{event.build.fingerprint}"
+        case BuildRetired() | BuildRestored():
+            return f"build/{event.fingerprint}"
         case ClaimGranted() | ClaimReleased() | ClaimExpired() | SliceDelivered() | ReplicaVerified() | ReplicaLost():
             return layer_stream(event.build, event.layer)
         case DemandObserved():

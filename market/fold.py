@@ -46,6 +46,10 @@ def _dispatch(state: State, recorded: e.Recorded) -> None:
     match event:
         case e.BuildPublished():
             apply_build_published(state, event)
+        case e.BuildRetired():
+            state.build(event.fingerprint).retired_at = event.at
+        case e.BuildRestored():
+            state.build(event.fingerprint).retired_at = None
         case e.ClaimGranted():
             apply_claim_granted(state, event, recorded.version)
         case e.ClaimReleased():
@@ -108,6 +112,8 @@ def apply_node(state: State, event: e.NodeFact) -> None:
             node.leaves_at = event.leaves_at
         case e.NodeStayed():
             node.leaves_at = None
+        case e.NodeMessaged():
+            pass  # words to a person: no table holds them
         case e.NodeErased():
             node.token_sha256, node.owner_id, node.erased_at = r.no_token(event.node_id), "", event.at
         case _ as never:
@@ -127,6 +133,7 @@ def apply_build_published(state: State, event: e.BuildPublished) -> None:
         experts_per_layer=build.experts_per_layer,
         experts_used=build.experts_used,
         published_at=event.at,
+        retired_at=None,
     )
     for ordinal, layer in enumerate(build.layers):
         state.layers[build.fingerprint, layer] = r.LayerRow(

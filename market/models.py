@@ -103,6 +103,7 @@ class Build(models.Model):
     experts_per_layer = models.IntegerField()
     experts_used = models.IntegerField()
     published_at = models.DateTimeField()
+    retired_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.fingerprint})"

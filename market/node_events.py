@@ -116,13 +116,17 @@ class NodeLinked:
 
 @dataclass(frozen=True, slots=True)
 class NodeLeaving:
-    """The device will leave at a known time: it claims nothing new and then gives all back. Said by: the owner."""
+    """The device will leave at a known time: it claims nothing new and then gives all back.
+
+    Said by: the owner, or an operator who drains it.
+    """
 
     NAME: ClassVar = "node-leaving"
-    VERSION: ClassVar = 1
+    VERSION: ClassVar = 2
     node_id: str
     leaves_at: datetime
     reason: str
+    by: str
     at: datetime
 
 
@@ -133,6 +137,18 @@ class NodeStayed:
     NAME: ClassVar = "node-stayed"
     VERSION: ClassVar = 1
     node_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMessaged:
+    """A few words to the owner of the device. They stay for ever: no names, no addresses. Said by: an operator."""
+
+    NAME: ClassVar = "node-messaged"
+    VERSION: ClassVar = 1
+    node_id: str
+    text: str
+    by: str
     at: datetime
 
 
@@ -159,5 +175,6 @@ NodeFact = (
     | NodeLinked
     | NodeLeaving
     | NodeStayed
+    | NodeMessaged
     | NodeErased
 )

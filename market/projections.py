@@ -42,6 +42,10 @@ def project(recorded: e.Recorded) -> None:
     match event:
         case e.BuildPublished():
             project_build_published(event)
+        case e.BuildRetired():
+            _update_build(event.fingerprint, retired_at=event.at)
+        case e.BuildRestored():
+            _update_build(event.fingerprint, retired_at=None)
         case e.ClaimGranted():
             project_claim_granted(event)
         case e.ClaimReleased():
@@ -102,6 +106,8 @@ def project_node(event: e.NodeFact) -> None:
             _update_node(event.node_id, leaves_at=event.leaves_at)
         case e.NodeStayed():
             _update_node(event.node_id, leaves_at=None)
+        case e.NodeMessaged():
+            pass  # words to a person: no table holds them
         case e.NodeErased():
             _update_node(event.node_id, token_sha256=r.no_token(event.node_id), owner_id="", erased_at=event.at)
         case _ as never:
@@ -131,6 +137,11 @@ def project_build_published(event: e.BuildPublished) -> None:
         )
         for ordinal, layer in enumerate(build.layers)
     )
+
+
+def _update_build(fingerprint: str, *, retired_at: datetime | None) -> None:
+    if not Build.objects.filter(fingerprint=fingerprint).update(retired_at=retired_at):
+        raise BrokenHistory(f"build {fingerprint} was never published")
 
 
 def project_node_registered(event: e.NodeRegistered) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 from django.conf import settings
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.utils import timezone
 from numpy.typing import NDArray
 
@@ -204,8 +204,13 @@ def _claim_view(row: Claim, silent_since: datetime, expires_at: datetime, now: d
 
 
 def builds() -> list[BuildDescription]:
-    """All published builds, oldest first."""
-    return [described(row) for row in Build.objects.order_by("published_at", "fingerprint")]
+    """All builds on offer, oldest first."""
+    return [described(row) for row in on_offer().order_by("published_at", "fingerprint")]
+
+
+def on_offer() -> QuerySet[Build]:
+    """Published builds that were not retired."""
+    return Build.objects.filter(retired_at__isnull=True)
 
 
 def build(fingerprint: str) -> BuildDescription:

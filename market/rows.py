@@ -42,6 +42,7 @@ class BuildRow:
     experts_per_layer: int
     experts_used: int
     published_at: datetime
+    retired_at: datetime | None
 
 
 @dataclass(slots=True)

@@ -64,14 +64,15 @@ def build_market(
 
 
 def _build_budget(build: str, policy: Policy) -> int:
-    """This build's part of the operator's budget."""
+    """This build's part of the operator's budget; nothing for a build that was retired."""
     budget = priced_budget(policy.budget_microcredits_per_hour)
-    if Build.objects.count() == 1:
+    builds = list(queries.on_offer().order_by("fingerprint"))
+    names = [row.fingerprint for row in builds]
+    if build not in names:
+        return 0
+    if len(builds) == 1:
         return budget
-    builds = list(Build.objects.order_by("fingerprint"))
-    asked = [_operations_per_hour(row) for row in builds]
-    budgets = build_budgets(asked, budget)
-    return budgets[[row.fingerprint for row in builds].index(build)]
+    return build_budgets([_operations_per_hour(row) for row in builds], budget)[names.index(build)]
 
 
 def _operations_per_hour(row: Build) -> float:

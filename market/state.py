@@ -35,6 +35,12 @@ class State:
             raise BrokenHistory(f"position {self.position}: claim {claim_id} is unknown or has ended")
         return claim
 
+    def build(self, fingerprint: str) -> r.BuildRow:
+        build = self.builds.get(fingerprint)
+        if build is None:
+            raise BrokenHistory(f"position {self.position}: build {fingerprint} was never published")
+        return build
+
     def node(self, node_id: str) -> r.NodeRow:
         node = self.nodes.get(node_id)
         if node is None:

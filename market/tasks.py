@@ -17,13 +17,14 @@ logger = logging.getLogger(__name__)
 class UpkeepReport:
     """left: nodes whose announced time to leave had come. released: nodes whose rewards became available.
 
-    standby_microcredits: paid for replicas that were there.
+    standby_microcredits: paid for replicas that were there. retired: claims that ended with their build.
     """
 
     expired_claims: tuple[int, ...]
     left: tuple[str, ...]
     released: tuple[str, ...]
     standby_microcredits: int = 0
+    retired: int = 0
 
 
 def step(now: datetime) -> UpkeepReport:
@@ -31,6 +32,7 @@ def step(now: datetime) -> UpkeepReport:
     return UpkeepReport(
         expired_claims=tuple(commands.expire_leases(now)),
         left=tuple(commands.end_planned_leaves(now)),
+        retired=commands.end_retired(now),
         released=tuple(commands.release_earnings(now)),
         standby_microcredits=commands.credit_standby(now),
     )

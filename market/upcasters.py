@@ -21,6 +21,11 @@ def upcast_node_reinstated_1_to_2(body: Body) -> Body:
     return {**body, "reason": ""}
 
 
+def upcast_node_leaving_1_to_2(body: Body) -> Body:
+    """Only owners could announce a leave."""
+    return {**body, "by": "owner"}
+
+
 def upcast_policy_changed_1_to_2(body: Body) -> Body:
     """Version 1 knew neither targets by demand nor a stand-by reward: both were off."""
     return {**body, "target_bytes_percent": 0, "standby_percent": 0}
@@ -31,5 +36,6 @@ UPCASTERS: dict[tuple[str, int], Callable[[Body], Body]] = {
     ("policy-changed", 1): upcast_policy_changed_1_to_2,
     ("work-credited", 1): upcast_work_credited_1_to_2,
     ("node-token-rotated", 1): upcast_node_token_rotated_1_to_2,
+    ("node-leaving", 1): upcast_node_leaving_1_to_2,
     ("node-reinstated", 1): upcast_node_reinstated_1_to_2,
 }

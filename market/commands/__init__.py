@@ -5,7 +5,7 @@ Commands raise `market.errors` only. `now` is for tests and timers; left out, it
 
 from market.claim_rules import RangeWish
 from market.commands.audits import quarantine_node, record_audits
-from market.commands.builds import change_policy, publish_build
+from market.commands.builds import change_policy, end_retired, publish_build, restore_build, retire_build
 from market.commands.claims import claim_best, claim_ranges, expire_leases, release_claim
 from market.commands.earnings import adjust_balance, forfeit_pending, release_earnings, restore_earnings
 from market.commands.incidents import declare_incident
@@ -13,6 +13,7 @@ from market.commands.nodes import (
     cancel_leave,
     end_planned_leaves,
     link_node,
+    message_node,
     plan_leave,
     register_node,
     reinstate_node,
@@ -50,6 +51,7 @@ __all__ = [
     "declare_incident",
     "draft_payout",
     "end_planned_leaves",
+    "end_retired",
     "erase_node",
     "erase_owner",
     "expire_leases",
@@ -57,6 +59,7 @@ __all__ = [
     "forfeit_pending",
     "link_node",
     "lose_replica",
+    "message_node",
     "observe_demand",
     "plan_leave",
     "publish_build",
@@ -67,7 +70,9 @@ __all__ = [
     "reinstate_node",
     "release_claim",
     "release_earnings",
+    "restore_build",
     "restore_earnings",
+    "retire_build",
     "return_item",
     "revoke_token",
     "rotate_token",

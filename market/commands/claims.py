@@ -23,6 +23,7 @@ from market.errors import (
     MarketError,
     NoBuilds,
     Suspended,
+    UnknownBuild,
     UnknownClaim,
     UnknownNode,
 )
@@ -49,7 +50,7 @@ def claim_ranges(
     def attempt() -> set[int]:
         with store.writing() as writer:
             _check_node(node_id)
-            market = snapshots.build_market(build or _only_build(), node_id)
+            market = snapshots.build_market(_on_offer(build) if build else _only_build(), node_id)
             runs = wished_runs(market, ranges)
             return _grant(writer, node_id, market, runs, now or timezone.now(), all_or_none=True)
 
@@ -82,7 +83,7 @@ def best_build(
     node_id: str, budget_bytes: int, build: str | None, types: frozenset[str] | None
 ) -> tuple[BuildMarket, list[Run]]:
     """The build whose best runs pay most, the older one on a tie; raises why there is nothing when there is nothing."""
-    fingerprints = [build] if build else [known.fingerprint for known in queries.builds()]
+    fingerprints = [_on_offer(build)] if build else [known.fingerprint for known in queries.builds()]
     best: tuple[int, BuildMarket, list[Run]] | None = None
     reason: MarketError = NoBuilds("no build is on offer yet; ask again later")
     for fingerprint in fingerprints:
@@ -121,6 +122,13 @@ def _check_node(node_id: str) -> None:
         raise Suspended(f"this device is suspended: {node.suspended_reason}")
     if node.leaves_at is not None:
         raise Leaving(f"this device leaves at {node.leaves_at.isoformat()}; say that it stays, then claim")
+
+
+def _on_offer(build: str) -> str:
+    """The same build. Raises UnknownBuild."""
+    if queries.build_row(build).retired_at is not None:
+        raise UnknownBuild(f"build {build} was retired; ask /api/demand for the builds on offer")
+    return build
 
 
 def _only_build() -> str:

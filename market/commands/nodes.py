@@ -14,6 +14,7 @@ from market.events import (
     Event,
     NodeLeaving,
     NodeLinked,
+    NodeMessaged,
     NodeRegistered,
     NodeReinstated,
     NodeStayed,
@@ -115,15 +116,26 @@ def link_node(node_id: str, owner_id: str, *, by: str, reason: str, now: datetim
             writer.append([NodeLinked(node_id, owner_id, short(by), why, now or timezone.now())])
 
 
-def plan_leave(node_id: str, leaves_at: datetime, *, reason: str = "", now: datetime | None = None) -> None:
+def plan_leave(
+    node_id: str, leaves_at: datetime, *, by: str = "owner", reason: str = "", now: datetime | None = None
+) -> None:
     """The device claims nothing new, and gives everything back at that time. Raises UnknownNode, BadRequest."""
     moment = now or timezone.now()
     if leaves_at.tzinfo is None or not moment <= leaves_at <= moment + LEAVE_LIMIT:
         raise BadRequest("leaves_at must be a time with a zone, between now and a year from now")
-    why = one_line(reason)
+    who, why = short(by), one_line(reason)
     with store.writing() as writer:
         if known_node(node_id).leaves_at != leaves_at:
-            writer.append([NodeLeaving(node_id, leaves_at, why, moment)])
+            writer.append([NodeLeaving(node_id, leaves_at, why, who, moment)])
+
+
+def message_node(node_id: str, text: str, *, by: str, now: datetime | None = None) -> None:
+    """Words to the owner, shown where the device's state is. Raises UnknownNode, BadRequest."""
+    said, who = checked_reason(text), short(by)
+    with store.writing() as writer:
+        if known_node(node_id).erased:
+            raise BadRequest(f"node {node_id} was erased: nobody reads its messages")
+        writer.append([NodeMessaged(node_id, said, who, now or timezone.now())])
 
 
 def cancel_leave(node_id: str, *, now: datetime | None = None) -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from market import commands, queries, store
+from market import commands, queries, replay, store
 from market.builds import BuildDescription
 from market.errors import BadRequest, UnknownBuild
 from market.policy import Policy
-from tests.builders import FINGERPRINT, MORNING, demo_build
+from tests.builders import FINGERPRINT, MORNING, claimed, demo_build, later, registered, verified
 
 pytestmark = pytest.mark.django_db
 OTHER = "f" * 32
@@ -79,3 +79,46 @@ def test_a_policy_holds_from_its_event_on() -> None:
 def test_a_policy_that_contradicts_itself_is_refused(policy: Policy) -> None:
     with pytest.raises(BadRequest):
         commands.change_policy(policy, by="operator", reason="tested")
+
+
+def test_a_retired_build_is_not_on_offer_and_its_claims_end_with_the_timer() -> None:
+    commands.publish_build(demo_build(), now=MORNING)
+    device = registered()
+    verified(claimed(device))
+
+    assert commands.retire_build(FINGERPRINT, by="olga", reason="replaced", now=later(60))
+    ended = commands.end_retired(later(65))
+
+    assert (ended, queries.builds()) == (1, [])
+    assert queries.node_claims(device.node_id) == []
+    assert queries.coverage(FINGERPRINT).max() == 0
+    with pytest.raises(UnknownBuild, match="retired"):
+        commands.claim_ranges(device.node_id, [commands.RangeWish(0, 0, 4)], FINGERPRINT, now=later(70))
+
+
+def test_a_backbone_that_starts_again_does_not_bring_a_retired_build_back() -> None:
+    commands.publish_build(demo_build(), now=MORNING)
+    commands.retire_build(FINGERPRINT, by="olga", reason="replaced", now=later(60))
+
+    assert not commands.publish_build(demo_build(), now=later(120))
+
+    assert queries.builds() == []
+
+
+def test_a_restored_build_is_on_offer_again_and_history_replays() -> None:
+    commands.publish_build(demo_build(), now=MORNING)
+    commands.retire_build(FINGERPRINT, by="olga", reason="replaced", now=later(60))
+
+    assert not commands.retire_build(FINGERPRINT, by="olga", reason="again", now=later(61))
+    assert commands.restore_build(FINGERPRINT, by="olga", reason="it was better", now=later(90))
+    assert not commands.restore_build(FINGERPRINT, by="olga", reason="again", now=later(91))
+
+    assert queries.builds() == [demo_build()]
+    assert replay.check().ok
+
+
+def test_retiring_asks_for_a_reason() -> None:
+    commands.publish_build(demo_build(), now=MORNING)
+
+    with pytest.raises(BadRequest, match="reason"):
+        commands.retire_build(FINGERPRINT, by="olga", reason=" ")

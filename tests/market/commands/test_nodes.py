@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from market import commands, queries, store
+from market import commands, histories, queries, store
 from market.errors import BadRequest, Suspended, UnknownNode
 from market.models import Event, Node
 from tests.builders import FINGERPRINT, MORNING, claimed, demo_build, registered, verified
@@ -117,3 +117,28 @@ def test_a_suspension_needs_a_reason() -> None:
 
     with pytest.raises(BadRequest, match="reason"):
         commands.suspend_node(bob.node_id, reason=" ", by="operator")
+
+
+def test_an_operator_can_write_to_the_owner_and_the_words_are_an_event() -> None:
+    bob = registered()
+
+    commands.message_node(bob.node_id, "Your device answers late.", by="olga", now=MORNING)
+
+    assert [(message.text, message.by) for message in histories.messages(bob.node_id)] == [
+        ("Your device answers late.", "olga")
+    ]
+    with pytest.raises(BadRequest, match="reason"):
+        commands.message_node(bob.node_id, " ", by="olga")
+
+
+def test_an_operator_can_drain_a_device_and_is_named() -> None:
+    commands.publish_build(demo_build())
+    bob = registered()
+    claimed(bob)
+
+    commands.plan_leave(bob.node_id, MORNING, by="olga", reason="new hardware", now=MORNING)
+    commands.end_planned_leaves(MORNING)
+
+    leaving = Event.objects.get(name="node-leaving")
+    assert (leaving.body["by"], leaving.body["reason"]) == ("olga", "new hardware")
+    assert queries.node_claims(bob.node_id) == []
