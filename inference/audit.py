@@ -171,7 +171,7 @@ class Auditor:
         seed: int | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self._passes: Counter[str] = Counter()
+        self._passes: Counter[NodeClass] = Counter()
         self._oracle = oracle
         self._ledger = Ledger(kernel_class)
         self._on_failure = on_failure
@@ -206,8 +206,8 @@ class Auditor:
             record = self._ledger.of(who)
             record.passes = max(record.passes, passes)
 
-    def take_passes(self) -> Counter[str]:
-        """Audits passed since the last call, by node."""
+    def take_passes(self) -> Counter[NodeClass]:
+        """Audits passed since the last call."""
         with self._changed:
             passes, self._passes = self._passes, Counter()
         return passes
@@ -260,7 +260,7 @@ class Auditor:
             self.counts["rows"] += len(case.rows)
             self.counts["passed" if finding is None else "failed"] += 1
             if finding is None:
-                self._passes[case.who.node_id] += 1
+                self._passes[case.who] += 1
         if finding is None:
             return True
         logger.warning(

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from inference.audit import Finding
+from inference.audit import Finding, NodeClass
 from inference.bookkeeper import NotAcknowledged
 
 logger = logging.getLogger(__name__)
@@ -22,16 +22,16 @@ RETRY_SECONDS = 1.0
 
 
 class FindingReporter:
-    """ban(node id): called in the finder's thread; tell(finding) and tell_passes(node id, passes, window number): may
-    raise NotAcknowledged to be called again; take_passes: node id -> audits passed since the last call."""
+    """ban(node id): called in the finder's thread; tell(finding) and tell_passes(who, passes, window number): may raise
+    NotAcknowledged to be called again; take_passes: who -> audits passed since the last call."""
 
     def __init__(
         self,
         ban: Callable[[str], None],
         tell: Callable[[Finding], None],
         *,
-        take_passes: Callable[[], Counter[str]] = Counter,
-        tell_passes: Callable[[str, int, int], None] = lambda node, passes, window: None,
+        take_passes: Callable[[], Counter[NodeClass]] = Counter,
+        tell_passes: Callable[[NodeClass, int, int], None] = lambda who, passes, window: None,
         window_seconds: float = 60.0,
     ) -> None:
         self._ban, self._tell = ban, tell
@@ -72,8 +72,8 @@ class FindingReporter:
 
     def _report_passes(self) -> None:
         window = next(self._windows)
-        for node_id, passes in self._take_passes().items():
-            self._until_told(partial(self._tell_passes, node_id, passes, window), node_id)
+        for who, passes in self._take_passes().items():
+            self._until_told(partial(self._tell_passes, who, passes, window), who.node_id)
 
     def _until_told(self, tell: Callable[[], None], node_id: str) -> None:
         while not self._is_told(tell, node_id) and not self._stopping.wait(RETRY_SECONDS):

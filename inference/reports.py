@@ -3,6 +3,7 @@
 What concerns money never rides on a queue: `NodeHost` calls these functions itself and keeps a spool until they return.
 """
 
+import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,7 +155,7 @@ def trust_of(who: NodeClass) -> int:
     """Audits in a row that the node passed in this kernel class. Raises NotAcknowledged."""
     with market_connection():
         node = queries.node(who.node_id)
-    return node.trust if node is not None and node.kernel_class == who.kernel_class else 0
+    return node.trust if node is not None and node.trusted_class == who.kernel_class else 0
 
 
 def credit_window(window: CreditWindow) -> None:

@@ -105,8 +105,12 @@ def apply_node(state: State, event: e.NodeFact) -> None:
         case e.NodeReinstated():
             node.suspended_reason, node.quarantined = "", False
         case e.NodeAudited():
-            node.trust = event.passes + (0 if event.failures else node.trust)
+            audited = event.kernel_class or node.kernel_class
+            goes_on = audited == node.trusted_class and not event.failures
+            node.trust, node.trusted_class = event.passes + (node.trust if goes_on else 0), audited
         case e.NodeLinked():
+            # Trust was earned by the account that had the device; one that never had any keeps what it earned alone.
+            node.trust = 0 if node.owner_id else node.trust
             node.owner_id = event.owner_id
         case e.NodeLeaving():
             node.leaves_at = event.leaves_at
@@ -158,6 +162,7 @@ def apply_node_registered(state: State, event: e.NodeRegistered) -> None:
         suspended_reason="",
         quarantined=False,
         trust=0,
+        trusted_class=event.kernel_class,
         owner_id="",
         leaves_at=None,
         erased_at=None,

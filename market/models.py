@@ -144,6 +144,8 @@ class Node(models.Model):
     suspended_reason = models.CharField(max_length=200, blank=True)
     quarantined = models.BooleanField(default=False)
     trust = models.IntegerField(default=0)
+    # The kernel class that earned it.
+    trusted_class = models.CharField(max_length=120, blank=True)
     owner_id = models.CharField(max_length=40, blank=True, db_index=True)
     leaves_at = models.DateTimeField(null=True)
     erased_at = models.DateTimeField(null=True)

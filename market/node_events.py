@@ -86,12 +86,15 @@ class NodeReinstated:
 class NodeAudited:
     """Answers were recomputed. Trust counts passes in a row; a failure sets it to zero. Said by: a backbone.
 
-    passes: how many were right after the last one that was wrong; failures: how many were wrong.
+    kernel_class: the program that computed them: trust is its own, and another program on the device starts at zero.
+    Empty: the one that the device enrolled with. passes: how many were right after the last one that was wrong;
+    failures: how many were wrong.
     """
 
     NAME: ClassVar = "node-audited"
-    VERSION: ClassVar = 1
+    VERSION: ClassVar = 2
     node_id: str
+    kernel_class: str
     passes: int
     failures: int
     backbone: str

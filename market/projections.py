@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 import numpy as np
-from django.db.models import F, Value
+from django.db.models import Case, F, Value, When
 from numpy.typing import NDArray
 
 from market import events as e
@@ -98,10 +98,10 @@ def project_node(event: e.NodeFact) -> None:
         case e.NodeReinstated():
             _update_node(event.node_id, suspended_reason="", quarantined=False)
         case e.NodeAudited():
-            trust = Value(event.passes) if event.failures else F("trust") + event.passes
-            _update_node(event.node_id, trust=trust)
+            project_node_audited(event)
         case e.NodeLinked():
-            _update_node(event.node_id, owner_id=event.owner_id)
+            trust = Case(When(owner_id="", then=F("trust")), default=Value(0))
+            _update_node(event.node_id, owner_id=event.owner_id, trust=trust)
         case e.NodeLeaving():
             _update_node(event.node_id, leaves_at=event.leaves_at)
         case e.NodeStayed():
@@ -151,8 +151,17 @@ def project_node_registered(event: e.NodeRegistered) -> None:
         budget_bytes=event.budget_bytes,
         token_sha256=event.token_sha256,
         suspended_reason="",
+        trusted_class=event.kernel_class,
         registered_at=event.at,
     )
+
+
+def project_node_audited(event: e.NodeAudited) -> None:
+    audited = Value(event.kernel_class) if event.kernel_class else F("kernel_class")
+    sum_of_passes: Any = Value(event.passes)
+    if not event.failures:
+        sum_of_passes = Case(When(trusted_class=audited, then=F("trust") + event.passes), default=event.passes)
+    _update_node(event.node_id, trust=sum_of_passes, trusted_class=audited)
 
 
 def _update_node(node_id: str, **changes: Any) -> None:

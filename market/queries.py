@@ -48,6 +48,7 @@ class NodeView:
     budget_bytes: int | None = None
     quarantined: bool = False
     trust: int = 0
+    trusted_class: str = ""
     owner_id: str = ""
     leaves_at: datetime | None = None
     erased: bool = False
@@ -122,6 +123,7 @@ def _node_view(row: Node) -> NodeView:
         budget_bytes=row.budget_bytes,
         quarantined=row.quarantined,
         trust=row.trust,
+        trusted_class=row.trusted_class,
         owner_id=row.owner_id,
         leaves_at=row.leaves_at,
         erased=row.erased_at is not None,

@@ -70,6 +70,7 @@ class NodeRow:
     suspended_reason: str
     quarantined: bool
     trust: int
+    trusted_class: str
     owner_id: str
     leaves_at: datetime | None
     erased_at: datetime | None

@@ -31,11 +31,17 @@ def upcast_policy_changed_1_to_2(body: Body) -> Body:
     return {**body, "target_bytes_percent": 0, "standby_percent": 0}
 
 
+def upcast_node_audited_1_to_2(body: Body) -> Body:
+    """Backbones reported devices, whatever program computed there."""
+    return {**body, "kernel_class": ""}
+
+
 # (name, old version) -> function from a body of that version to a body of the next one.
 UPCASTERS: dict[tuple[str, int], Callable[[Body], Body]] = {
     ("policy-changed", 1): upcast_policy_changed_1_to_2,
     ("work-credited", 1): upcast_work_credited_1_to_2,
     ("node-token-rotated", 1): upcast_node_token_rotated_1_to_2,
     ("node-leaving", 1): upcast_node_leaving_1_to_2,
+    ("node-audited", 1): upcast_node_audited_1_to_2,
     ("node-reinstated", 1): upcast_node_reinstated_1_to_2,
 }

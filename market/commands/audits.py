@@ -14,16 +14,19 @@ from market.events import Event, NodeAudited, NodeQuarantined
 COUNT_LIMIT = 1 << 31
 
 
-def record_audits(node_id: str, passes: int, backbone: str, *, key: str, now: datetime | None = None) -> int:
+def record_audits(
+    node_id: str, kernel_class: str, passes: int, backbone: str, *, key: str, now: datetime | None = None
+) -> int:
     """Answers of the node were recomputed and right; its trust. The same key counts once.
 
+    kernel_class: what computed them; trust that another class earned on this device is gone then.
     Raises UnknownNode, BadRequest. A wrong answer is `quarantine_node`.
     """
     if not 0 < passes < COUNT_LIMIT:
         raise BadRequest("passes must be a positive number")
     with store.writing() as writer:
         known_node(node_id)
-        writer.append([NodeAudited(node_id, passes, 0, short(backbone), now or timezone.now())], key=key)
+        writer.append([NodeAudited(node_id, kernel_class, passes, 0, short(backbone), now or timezone.now())], key=key)
         return known_node(node_id).trust
 
 

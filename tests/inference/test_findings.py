@@ -33,13 +33,14 @@ def test_a_failed_node_is_banned_at_once_and_the_market_is_told_until_it_hears()
 
 
 def test_passes_are_told_window_by_window_and_once_more_at_the_end() -> None:
-    counted = [Counter(alice=3), Counter(alice=1, bob=2)]
-    told: list[tuple[str, int, int]] = []
+    alice, bob = NodeClass("alice", "numpy"), NodeClass("bob", "numpy")
+    counted = [Counter({alice: 3}), Counter({alice: 1, bob: 2})]
+    told: list[tuple[NodeClass, int, int]] = []
     reporter = FindingReporter(
         lambda node: None,
         lambda finding: None,
         take_passes=lambda: counted.pop(0),
-        tell_passes=lambda node, count, window: told.append((node, count, window)),
+        tell_passes=lambda who, count, window: told.append((who, count, window)),
         window_seconds=3600,
     )
 
@@ -49,13 +50,13 @@ def test_passes_are_told_window_by_window_and_once_more_at_the_end() -> None:
         lambda node: None,
         lambda finding: None,
         take_passes=lambda: counted.pop(0),
-        tell_passes=lambda node, count, window: told.append((node, count, window)),
+        tell_passes=lambda who, count, window: told.append((who, count, window)),
         window_seconds=3600,
     )
     again.start()
     again.stop()
 
-    assert told == [("alice", 3, 0), ("alice", 1, 0), ("bob", 2, 0)]
+    assert told == [(alice, 3, 0), (alice, 1, 0), (bob, 2, 0)]
 
 
 def test_a_market_that_fails_otherwise_does_not_end_the_reporter() -> None:

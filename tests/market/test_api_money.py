@@ -30,7 +30,7 @@ def test_a_device_reads_its_trust_and_its_money_by_account(
     settings.HOLD_SECONDS = 0.0
     device = payable_device()
     bob = Caller(client, device.token)
-    commands.record_audits(device.node_id, 12, "backbone", key="a")
+    commands.record_audits(device.node_id, "numpy", 12, "backbone", key="a")
     held = bob.get("/api/me").json()
     commands.release_earnings(later(600))
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from pytest_django import Settings
 
-from market import commands, queries, store
+from market import commands, queries, replay, store
 from market.errors import BadRequest, NotAvailable, UnknownNode
 from market.invariants import check_books
 from market.ledger import HeldPart, held_until
@@ -103,16 +103,38 @@ class TestHolds:
 @pytest.mark.django_db
 class TestTrust:
     def test_passes_add_up_and_a_report_counts_once(self, bob: Device) -> None:
-        first = commands.record_audits(bob.node_id, 7, "backbone", key="a")
-        again = commands.record_audits(bob.node_id, 7, "backbone", key="a")
-        more = commands.record_audits(bob.node_id, 5, "backbone", key="b")
+        first = commands.record_audits(bob.node_id, "numpy", 7, "backbone", key="a")
+        again = commands.record_audits(bob.node_id, "numpy", 7, "backbone", key="a")
+        more = commands.record_audits(bob.node_id, "numpy", 5, "backbone", key="b")
 
         assert (first, again, more) == (7, 7, 12)
+
+    def test_another_program_on_the_device_starts_without_trust(self, bob: Device) -> None:
+        commands.record_audits(bob.node_id, "numpy", 12, "backbone", key="a")
+        commands.record_audits(bob.node_id, "wasm-1", 3, "backbone", key="b")
+
+        node = queries.node(bob.node_id)
+
+        assert node is not None
+        assert (node.trust, node.trusted_class) == (3, "wasm-1")
+
+    def test_the_trust_of_one_account_is_not_handed_to_the_next(self, bob: Device) -> None:
+        first, second = commands.create_owner("first"), commands.create_owner("second")
+        commands.record_audits(bob.node_id, "numpy", 12, "backbone", key="a")
+        seen = []
+        for owner in (first, second):
+            commands.link_node(bob.node_id, owner, by="operator", reason="sold")
+            node = queries.node(bob.node_id)
+            assert node is not None
+            seen.append(node.trust)
+
+        assert seen == [12, 0]
+        assert replay.check().ok
 
     def test_a_quarantine_takes_trust_claims_and_held_rewards(self, bob: Device) -> None:
         claim = claimed(bob)
         amount = worked(bob, claim)
-        commands.record_audits(bob.node_id, 12, "backbone", key="a")
+        commands.record_audits(bob.node_id, "numpy", 12, "backbone", key="a")
 
         voided = commands.quarantine_node(bob.node_id, reason="wrong answers", by="audit", now=later(100))
         again = commands.quarantine_node(bob.node_id, reason="wrong answers", by="audit", now=later(101))
@@ -126,9 +148,9 @@ class TestTrust:
 
     def test_it_refuses_impossible_reports(self, bob: Device) -> None:
         with pytest.raises(BadRequest):
-            commands.record_audits(bob.node_id, 0, "backbone", key="a")
+            commands.record_audits(bob.node_id, "numpy", 0, "backbone", key="a")
         with pytest.raises(UnknownNode):
-            commands.record_audits("nobody", 1, "backbone", key="a")
+            commands.record_audits("nobody", "numpy", 1, "backbone", key="a")
         with pytest.raises(BadRequest):
             commands.quarantine_node(bob.node_id, reason=" ", by="audit")
 
