@@ -15,6 +15,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 from django.conf import settings
 
+from config import log_context
 from config.broker import repair_transport
 
 BACKBONE_QUEUE = "backbone"
@@ -74,3 +75,16 @@ def sing_at_once(sender: Any, **_: object) -> None:
     """A fresh worker sends itself the canary, so that `/readyz` need not wait for beat's first one."""
     for name in sender.app.amqp.queues.consume_from:
         sender.app.send_task("config.canary", args=(name,), queue=name, expires=2 * CANARY_SECONDS)
+
+
+@signals.task_prerun.connect
+def name_in_log(task_id: str, task: Any, args: Any, **_: object) -> None:
+    """Log lines of this thread say which task they belong to."""
+    log_context.bind(task=task.name, task_id=task_id)
+    if task.name == "inference.generate" and args:
+        log_context.bind(generation_id=str(args[0]))
+
+
+@signals.task_postrun.connect
+def forget_in_log(**_: object) -> None:
+    log_context.forget("task", "task_id", "generation_id")

@@ -25,6 +25,20 @@ ALLOWED_HOSTS = _env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"],
 PUBLIC_URL = _env.text(
     "PUBLIC_URL", "http://127.0.0.1:8000", "The address at which workers and users reach the server."
 )
+TRUSTED_PROXIES = _env.words(
+    "TRUSTED_PROXIES", [], "Addresses or networks of proxies whose X-Forwarded-For is believed; empty: none."
+)
+WEB_DRAIN_SECONDS = _env.integer(
+    "WEB_DRAIN_SECONDS",
+    0,
+    "At SIGTERM a web process lets nobody in, moves its workers and waits so long for open answers, in seconds; "
+    "0: it stops at once.",
+)
+LOG_FORMAT = _env.text(
+    "LOG_FORMAT",
+    "line",
+    "line: for people; json: one object a line, with ids and without secrets (docs/operations.md).",
+)
 
 # --- stores -----------------------------------------------------------------------------------------------------------
 DATABASE_URL = _env.text(
@@ -50,6 +64,16 @@ BACKBONE_CONTEXT_TOKENS = _env.integer(
     "BACKBONE_CONTEXT_TOKENS", 1024, "Longest sequence, prompt and answer together, in tokens.", minimum=16
 )
 BACKBONE_THREADS = _env.integer("BACKBONE_THREADS", 0, "Cores used by all lanes together; 0: all cores.")
+BACKBONE_GPU_LAYERS = _env.integer(
+    "BACKBONE_GPU_LAYERS",
+    0,
+    "Layers whose dense path runs on a GPU (llama-cpp-python built for one); experts stay in RAM; 0: none.",
+)
+BACKBONE_DRAIN_SECONDS = _env.seconds(
+    "BACKBONE_DRAIN_SECONDS",
+    20.0,
+    "At SIGTERM a backbone lets running generations end for so many seconds, then others resume them.",
+)
 BACKBONE_TRACE_DIR = _env.text(
     "BACKBONE_TRACE_DIR", "", "Folder for one trace per lane (every decode), empty: no traces."
 )
@@ -77,6 +101,9 @@ HOT_SET_MILLISECONDS = _env.integer(
     "HOT_SET_MILLISECONDS",
     0,
     "Time that those may take in one layer of one step; 0: as long as the workers' answers take (measured).",
+)
+SLOW_STEP_SECONDS = _env.seconds(
+    "SLOW_STEP_SECONDS", 1.0, "A layer that waited longer for its workers is named in the log, and for whom it waited."
 )
 CREDIT_WINDOW_SECONDS = _env.seconds("CREDIT_WINDOW_SECONDS", 60.0, "Length of one credit window per node.")
 SPOOL_SECONDS = _env.seconds("SPOOL_SECONDS", 10.0, "Time between two writes of the open credit window to disk.")
@@ -203,6 +230,20 @@ USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1 << 20
 
+# Behind a proxy that ends TLS and says so in X-Forwarded-Proto (deploy/nginx): cookies never travel in the open, and
+# browsers come back by HTTPS only.
+IS_HTTPS = PUBLIC_URL.startswith("https://")
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if IS_HTTPS else None
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if IS_HTTPS else 0
+SILENCED_SYSTEM_CHECKS = [
+    # The proxy redirects to HTTPS; what asks a process directly (Prometheus, `manage.py up`) has no TLS to go to.
+    "security.W008",
+    # Other hosts of the same domain, and the browsers' preload list, are the operator's own decision.
+    "security.W005",
+    "security.W021",
+]
+
 
 def database(url: str, var_dir: Path) -> dict[str, Any]:
     """The Django database entry for a URL; raises EnvironmentValueError for a scheme that is not supported."""
@@ -270,8 +311,13 @@ CELERY_WORKER_SEND_TASK_EVENTS = False
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+        "json": {"()": "config.json_log.JsonFormatter"},
+    },
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "json" if LOG_FORMAT == "json" else "line"}
+    },
     "root": {"handlers": ["console"], "level": "INFO"},
     # One line per request that we make, or two per task (timers run some every few seconds), is no news.
     "loggers": {name: {"level": "WARNING"} for name in ("httpx", "gguf", "celery.app.trace", "celery.worker.strategy")},

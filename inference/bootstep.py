@@ -1,13 +1,15 @@
 """The Celery bootstep that hosts the engine in the worker of queue `backbone`, from before its first task to its last.
 
 Order: the pool starts, then the engine, then the consumer asks for tasks. On SIGTERM Celery stops in reverse: no new
-task arrives, the engine gets `DRAIN_SECONDS` to finish its sequences, then the pool waits for tasks that have ended.
+task arrives, the engine gets BACKBONE_DRAIN_SECONDS to finish its sequences (other backbones resume the rest), then the
+pool waits for tasks that have ended.
 """
 
 import logging
 from typing import TYPE_CHECKING, Any
 
 from celery import bootsteps
+from django.conf import settings
 
 if TYPE_CHECKING:
     from inference.node_host import NodeHost
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUEUE = "backbone"
-DRAIN_SECONDS = 20.0
 
 
 class Backbone(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery's classes carry no types
@@ -43,7 +44,7 @@ class Backbone(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery's class
         logger.info("the backbone is ready")
 
     def stop(self, parent: Any) -> None:
-        self._stop(DRAIN_SECONDS)
+        self._stop(settings.BACKBONE_DRAIN_SECONDS)
 
     def terminate(self, parent: Any) -> None:
         """A cold shutdown: nothing is waited for."""

@@ -25,6 +25,12 @@ def start_registrar() -> None:
     logger.info("this relay is registered as %s", settings.RELAY_ADDRESS)
 
 
+def stop_registrar() -> None:
+    """This process stops: whoever looks for a relay finds the others."""
+    for registrar in _registrar:
+        registrar.stop()
+
+
 def public_urls() -> tuple[str, ...]:
     """Where workers find the relays of this server; empty when none is registered."""
     return _registrar[0].public_urls if _registrar else ()

@@ -146,7 +146,7 @@ def server(options: Options, inherited: Mapping[str, str]) -> list[ChildSpec]:
     return [
         ChildSpec("web", Stage.SERVER, web, environment, stop_seconds=10.0),
         ChildSpec("upkeep", Stage.SERVER, worker("upkeep", UPKEEP_THREADS), environment, stop_seconds=15.0),
-        # Longer than DRAIN_SECONDS of inference/bootstep.py plus the last write of the credit spool.
+        # Longer than BACKBONE_DRAIN_SECONDS by default plus the last write of the credit spool.
         ChildSpec("backbone", Stage.BACKBONE, worker("backbone", threads), environment, stop_seconds=40.0),
         ChildSpec("beat", Stage.BACKBONE, beat, environment, stop_seconds=5.0),
     ]

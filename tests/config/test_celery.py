@@ -3,10 +3,11 @@
 import time
 
 import pytest
+from celery import Celery
 from django.core.cache import cache
 from pytest_django import Settings
 
-from config import tasks
+from config import log_context, tasks
 from config.celery import QUEUES, app, refuse_without_redis, timetable
 
 
@@ -67,3 +68,17 @@ def test_the_canary_tells_when_its_queue_was_last_served() -> None:
     age = tasks.canary_age_seconds("upkeep", time.time() + 5)
     assert age is not None
     assert 5 <= age < 6
+
+
+def test_log_lines_of_a_task_carry_its_ids_and_those_after_it_do_not() -> None:
+    seen: list[dict[str, str]] = []
+
+    @Celery("elsewhere", set_as_current=False).task(name="inference.generate")
+    def generate(generation_id: str) -> None:
+        seen.append(dict(log_context.current()))
+
+    generate.apply(("0123",))
+
+    assert (seen[0]["task"], seen[0]["generation_id"]) == ("inference.generate", "0123")
+    assert "task_id" in seen[0]
+    assert log_context.current() == {}
