@@ -8,6 +8,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from time import monotonic
 
 from relay.admission import (
@@ -20,7 +22,7 @@ from relay.admission import (
     usable_replicas,
 )
 from relay.codes import CloseCode, RejectCode
-from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES
+from relay.credit import COUNTED, CREDIT_BYTES, CREDIT_LIMIT_BYTES
 from relay.errors import (
     BadPreamble,
     CreditExceeded,
@@ -30,12 +32,12 @@ from relay.errors import (
     ProtocolViolation,
     Rejected,
 )
-from relay.frames import Body, Frame, Role, decode_frames
+from relay.frames import HEADER_BYTES, Body, Frame, Role, decode_frames
 from relay.messages import pong_frame, read_status, reject_frame, welcome_frame
 from relay.outbound import BACKBONE_LIMITS, WORKER_LIMITS, Outbound
-from relay.protocol import Action, State, accepted, closed, read_preamble, receive, welcomed
+from relay.protocol import Action, State, accepted, closed, read_preamble, receive_run, welcomed
 from relay.records import Hello, Replica, Welcome
-from relay.roster import REPLACED_MESSAGE, Backbone, Roster, Worker
+from relay.roster import REPLACED_MESSAGE, Backbone, Came, Roster, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ STATUS_SECONDS = 1.0
 # Reports between two of those questions; whoever sends more means no good.
 MAX_REPORTS = 100
 MAX_CONNECTIONS = 4096
+# Frames side by side in one message that are handled together.
+_ALIKE = attrgetter("type", "session", "stream")
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,7 @@ class Connection:
                 self._state = accepted(self._role)
                 if not message:
                     return
-            for frame in decode_frames(message):
-                self._handle(frame)
+            self._handle_all(message)
         except BadPreamble as error:
             self.end(CloseCode.REJECTED, str(error), RejectCode.BAD_PREAMBLE)
         except Rejected as error:
@@ -170,9 +173,15 @@ class Connection:
             self._writable.set()
 
     def push(self, frame: Frame, *, counted: bool = False) -> None:
-        if self._ending is not None:
-            return
-        if self._outbound.push(frame, counted=counted):
+        if self._ending is None:
+            self._queued(self._outbound.push(frame, counted=counted))
+
+    def pass_on(self, frames: Body, message: bytes) -> None:
+        if self._ending is None:
+            self._queued(self._outbound.pass_on(frames, message))
+
+    def _queued(self, is_read: bool) -> None:
+        if is_read:
             self._writable.set()
             return
         self._roster.counters["closed_slow"] += 1
@@ -195,19 +204,40 @@ class Connection:
 
     # --- frames -------------------------------------------------------------------------------------------------------
 
-    def _handle(self, frame: Frame) -> None:
+    def _handle_all(self, message: Body) -> None:
         """After the end of the session, even within one message, the state machine discards the rest."""
-        assert self._state is not None
-        self._state, actions = receive(self._state, frame)
-        for action in actions:
-            self._act(action, frame)
+        frames = decode_frames(message)
+        whole = message if type(message) is bytes else None
+        if len(frames) == 1:
+            self._handle(frames, None if whole is None else (whole, whole))
+            return
+        view, end = memoryview(message), 0
+        for _, alike in groupby(frames, key=_ALIKE):
+            run = list(alike)
+            start, end = end, end + sum(HEADER_BYTES + len(frame.body) for frame in run)
+            if run[0].type in COUNTED:
+                self._handle(run, None if whole is None else (view[start:end], whole))
+            else:
+                for frame in run:
+                    self._handle([frame], None)
 
-    def _act(self, action: Action, frame: Frame) -> None:
+    def _handle(self, run: list[Frame], came: Came | None) -> None:
+        assert self._state is not None
+        self._state, actions = receive_run(self._state, run)
+        for action in actions:
+            self._act(action, run, came)
+
+    def _act(self, action: Action, run: list[Frame], came: Came | None) -> None:
         match action:
             case Action.TO_WORKER:
-                self._roster.to_worker(self._number, frame)
+                self._roster.to_worker(self._number, run, came)
             case Action.TO_BACKBONE:
-                self._roster.to_backbone(self._number, frame)
+                self._roster.to_backbone(self._number, run, came)
+            case _:
+                self._act_alone(action, *run)
+
+    def _act_alone(self, action: Action, frame: Frame) -> None:
+        match action:
             case Action.GRANT if self._role is Role.WORKER:
                 self._roster.grant_by_worker(self._number, frame)
             case Action.GRANT:

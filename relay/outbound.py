@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple
 
 from relay.frames import HEADER_BYTES, MESSAGE_BYTES, MESSAGE_TARGET_BYTES, Body, Frame, encode_header
 from relay.messages import ping_frame
@@ -35,12 +35,12 @@ WORKER_LIMITS = Limits(control_bytes=256 * 1024, total_bytes=32 * 1024 * 1024)
 BACKBONE_LIMITS = Limits(control_bytes=64 * 1024 * 1024, total_bytes=256 * 1024 * 1024)
 
 
-@dataclass
-class _Amount:
-    """Bytes of all frames, and of those without credit, since the connection opened."""
+class _Waiting(NamedTuple):
+    """Bytes of whole frames that wait. is_message: the one part can be sent as a message as it is."""
 
-    total: int = 0
-    control: int = 0
+    size: int
+    parts: tuple[Body, ...]
+    is_message: bool
 
 
 def _new_token() -> bytes:
@@ -53,40 +53,57 @@ class Outbound:
     def __init__(self, limits: Limits, new_token: Callable[[], bytes] = _new_token) -> None:
         self.limits = limits
         self._new_token = new_token
-        self._queue: deque[tuple[bytes, Body]] = deque()
-        self._pushed = _Amount()
-        self._probed = _Amount()
-        self._read = _Amount()
+        self._queue: deque[_Waiting] = deque()
+        # Bytes of all frames, and of those without credit, since the connection opened.
+        self._pushed_total = self._pushed_control = 0
+        self._probed_total = self._probed_control = 0
+        self._read_total = self._read_control = 0
         # Random tokens: a client that could guess them could claim to have read what it never did.
         self._probes: deque[tuple[bytes, int, int]] = deque()
 
     @property
     def unread_bytes(self) -> int:
-        return self._pushed.total - self._read.total
+        return self._pushed_total - self._read_total
 
     @property
     def read_bytes(self) -> int:
-        return self._read.total
-
-    @property
-    def is_within_limits(self) -> bool:
-        control = self._pushed.control - self._read.control
-        return control <= self.limits.control_bytes and self.unread_bytes <= self.limits.total_bytes
+        return self._read_total
 
     def push(self, frame: Frame, *, counted: bool = False) -> bool:
         """Queues a frame, with a probe behind it when one is due; False when the client now leaves too much unread.
 
-        `counted`: credit already bounds this frame.
+        counted: credit already bounds this frame.
         """
         self._append(frame, counted)
-        total, control = self._pushed.total - self._probed.total, self._pushed.control - self._probed.control
-        if total >= PROBE_BYTES or control >= PROBE_CONTROL_BYTES:
+        return self._look()
+
+    def pass_on(self, frames: Body, message: bytes) -> bool:
+        """Queues counted frames as they came, `frames` of `message`; False as above."""
+        size = len(frames)
+        if size == len(message):
+            waiting = _Waiting(size, (message,), is_message=True)
+        elif 2 * size < len(message):
+            # A view would keep alive a message of which it is only a small part.
+            waiting = _Waiting(size, (bytes(frames),), is_message=True)
+        else:
+            waiting = _Waiting(size, (frames,), is_message=False)
+        self._pushed_total += size
+        self._queue.append(waiting)
+        return self._look()
+
+    def _look(self) -> bool:
+        control = self._pushed_control
+        if (
+            self._pushed_total - self._probed_total >= PROBE_BYTES
+            or control - self._probed_control >= PROBE_CONTROL_BYTES
+        ):
             self.probe()
-        return self.is_within_limits
+        is_read = control - self._read_control <= self.limits.control_bytes
+        return is_read and self._pushed_total - self._read_total <= self.limits.total_bytes
 
     def probe_new(self) -> bool:
         """Queues a probe unless the last one already covers all that was queued; whether it did."""
-        if self._probes and self._pushed.total == self._probed.total:
+        if self._probes and self._pushed_total == self._probed_total:
             return False
         self.probe()
         return True
@@ -95,25 +112,19 @@ class Outbound:
         """Queues a PING whose PONG acknowledges everything up to here."""
         token = self._new_token()
         self._append(ping_frame(token), counted=False)
-        self._probed = _Amount(self._pushed.total, self._pushed.control)
-        self._probes.append((token, self._pushed.total, self._pushed.control))
+        self._probed_total, self._probed_control = self._pushed_total, self._pushed_control
+        self._probes.append((token, self._pushed_total, self._pushed_control))
 
     def _append(self, frame: Frame, counted: bool) -> None:
-        header, body = encode_header(frame), frame.body
+        body = frame.body
         size = HEADER_BYTES + len(body)
-        self._pushed.total += size
+        self._pushed_total += size
         if not counted:
-            self._pushed.control += size
-        # The frame came as a message of its own, and says already what it must say: that message goes on as it is.
-        message = body.obj if isinstance(body, memoryview) else None
-        if type(message) is bytes and len(message) == size and message.startswith(header):
-            self._queue.append((message, b""))
-            return
-        # A body is copied once, when its message is put together. Until then a view will do, unless it would keep alive
-        # a message of which it is only a small part.
-        if isinstance(body, memoryview) and 2 * len(body) < len(cast(bytes, body.obj)):
+            self._pushed_control += size
+        # A body is copied once, when its message is put together. Until then a view will do, see `pass_on`.
+        if isinstance(body, memoryview) and 2 * len(body) < len(memoryview(body.obj)):
             body = bytes(body)
-        self._queue.append((header, body))
+        self._queue.append(_Waiting(size, (encode_header(frame), body), is_message=False))
 
     def acknowledge(self, token: bytes) -> bool:
         """A PONG came; False for unknown tokens and for probes that were skipped: no harm, and they say nothing."""
@@ -122,7 +133,7 @@ class Outbound:
         while True:
             known, total, control = self._probes.popleft()
             if known == token:
-                self._read = _Amount(total, control)
+                self._read_total, self._read_control = total, control
                 return True
 
     def take(self) -> bytes | None:
@@ -130,23 +141,19 @@ class Outbound:
         queue = self._queue
         if not queue:
             return None
-        header, body = queue.popleft()
-        if len(header) > ALONE_BYTES:
-            return header
-        parts = [header, body]
-        size = len(header) + len(body)
-        while queue:
-            if len(queue[0][0]) > ALONE_BYTES:
-                break
-            more = len(queue[0][0]) + len(queue[0][1])
+        size, parts, is_message = queue.popleft()
+        while queue and not (is_message and size > ALONE_BYTES):
+            more = queue[0]
             # A small frame rides along with a large one: that costs nothing, a message of its own does.
-            if size + more > MESSAGE_TARGET_BYTES and min(size, more) > SMALL_BYTES:
+            if size + more.size > MESSAGE_TARGET_BYTES and min(size, more.size) > SMALL_BYTES:
                 break
-            size += more
-            if size > MESSAGE_BYTES:
+            size += more.size
+            if size > MESSAGE_BYTES or (more.is_message and more.size > ALONE_BYTES):
                 break
-            parts += queue.popleft()
-        return header if len(parts) == 2 and not body else b"".join(parts)
+            parts += queue.popleft().parts
+            is_message = False
+        first = parts[0]
+        return first if is_message and isinstance(first, bytes) else b"".join(parts)
 
     def clear(self) -> None:
         """Drops whatever was not yet sent."""

@@ -5,6 +5,7 @@ what a backbone accepts from the relay). `receive(state, frame)` returns the nex
 ProtocolViolation; whatever is missing in `TRANSITIONS` is a violation. docs/protocol.md holds the same table.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -147,39 +148,50 @@ _RESULT_DTYPES = frozenset(map(int, ResultDtype))
 def check_shape(frame: Frame) -> None:
     """Raises ProtocolViolation when the header contradicts itself or the kind of the frame."""
     shape = SHAPES[frame.type]
-    name = frame.type.name
     size = len(frame.body)
     if not shape.least <= size <= shape.most:
-        raise ProtocolViolation(f"{name} has {size} body bytes; {shape.least} to {shape.most} are allowed")
+        raise ProtocolViolation(f"{frame.type.name} has {size} body bytes; {shape.least} to {shape.most} are allowed")
     if (frame.flags & FLAG_MORE or frame.chunk) and not shape.chunked:
-        raise ProtocolViolation(f"{name} cannot be sent in chunks")
+        raise ProtocolViolation(f"{frame.type.name} cannot be sent in chunks")
     if shape.rows != bool(frame.pairs) or shape.rows != bool(frame.rows):
-        raise ProtocolViolation(f"{name} with {frame.rows} rows and {frame.pairs} pairs")
+        raise ProtocolViolation(f"{frame.type.name} with {frame.rows} rows and {frame.pairs} pairs")
     if shape.request and not frame.request:
-        raise ProtocolViolation(f"{name} needs a request number")
+        raise ProtocolViolation(f"{frame.type.name} needs a request number")
     if frame.result_dtype not in _RESULT_DTYPES:
         raise ProtocolViolation(f"result dtype {frame.result_dtype} is not defined")
     if frame.type in _REQUESTS and not frame.chunk and size < LEASE.size + PAIR_BYTES * (not frame.flags & FLAG_MORE):
-        raise ProtocolViolation(f"{name} of {size} bytes does not hold its lease")
+        raise ProtocolViolation(f"{frame.type.name} of {size} bytes does not hold its lease")
     if frame.flags & FLAG_RELAY and frame.type is not _T.ERROR:
-        raise ProtocolViolation(f"{name} cannot be made by the relay for a request")
+        raise ProtocolViolation(f"{frame.type.name} cannot be made by the relay for a request")
 
 
 def receive(state: State, frame: Frame) -> tuple[State, tuple[Action, ...]]:
     """The next state and what to do. Raises ProtocolViolation when this frame may not come now, or not like this."""
+    return receive_run(state, (frame,))
+
+
+def receive_run(state: State, run: Sequence[Frame]) -> tuple[State, tuple[Action, ...]]:
+    """The same for frames of one kind that came side by side; what to do is to be done with each of them.
+
+    For kinds that leave the phase as it is.
+    """
     machine, phase = state
     if phase is _P.CLOSED:
         return state, ()
-    transition = TRANSITIONS.get((machine, phase, frame.type))
+    first = run[0]
+    transition = TRANSITIONS.get((machine, phase, first.type))
     if transition is None:
-        raise ProtocolViolation(f"{frame.type.name} may not be sent to the {machine.value}, in phase {phase.value}")
-    check_shape(frame)
+        raise ProtocolViolation(f"{first.type.name} may not be sent to the {machine.value}, in phase {phase.value}")
+    assert transition[0] is phase or len(run) == 1
+    for frame in run:
+        check_shape(frame)
     if machine in _RELAY_MACHINES:
-        if frame.flags & FLAG_RELAY:
-            raise ProtocolViolation("only the relay may set its flag")
-        if frame.type is _T.CANCEL and not frame.request:
-            raise ProtocolViolation("only the relay may cancel a whole stream")
-    elif machine is _M.CLIENT_BACKBONE and frame.type is _T.DRAIN and frame.session:
+        for frame in run:
+            if frame.flags & FLAG_RELAY:
+                raise ProtocolViolation("only the relay may set its flag")
+            if frame.type is _T.CANCEL and not frame.request:
+                raise ProtocolViolation("only the relay may cancel a whole stream")
+    elif machine is _M.CLIENT_BACKBONE and first.type is _T.DRAIN and first.session:
         return state, (_A.DELIVER,)
     return (state if transition[0] is phase else State(machine, transition[0])), transition[1]
 

@@ -6,20 +6,22 @@ bounded queue). Faults of the sender raise ProtocolViolation; whatever goes wron
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from relay.codes import CloseCode, ErrorCode, RejectCode
 from relay.credit import CREDIT_BYTES, SendWindow, cost
 from relay.errors import CreditExceeded, ProtocolViolation
-from relay.frames import FLAG_MORE, FLAG_RELAY, HEADER_BYTES, Frame, FrameType
+from relay.frames import FLAG_MORE, FLAG_RELAY, HEADER_BYTES, Body, Frame, FrameType
 from relay.messages import cancel_frame, credit_frame, error_frame, read_credit, read_lease, roster_frames
 from relay.records import Json, Replica, RosterSession
 
 # Requests of one backbone whose later chunks are still to come.
 MAX_OPEN_REQUESTS = 1024
 RELEASE_BYTES = 64 * 1024
+# Frames as they came, and the message that they are a part of.
+Came = tuple[Body, bytes]
 REPLACED_MESSAGE = "another connection of this node took over; run one worker per node token"
 
 
@@ -40,6 +42,10 @@ class Link(Protocol):
         ...
 
     def push(self, frame: Frame, *, counted: bool = False) -> None: ...
+
+    def pass_on(self, frames: Body, message: bytes) -> None:
+        """Sends counted frames as they came: `frames` is a part of `message`, or all of it."""
+        ...
 
     def end(self, code: CloseCode, message: str, reject: RejectCode | None = None) -> None: ...
 
@@ -67,9 +73,17 @@ class Worker:
     replicas: tuple[Replica, ...] = ()
     draining: bool = False
     pairs: dict[int, Pair] = field(default_factory=dict)
+    _leases: frozenset[tuple[int, int]] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.set_replicas(self.replicas)
+
+    def set_replicas(self, replicas: tuple[Replica, ...]) -> None:
+        self.replicas = replicas
+        self._leases = frozenset((replica.layer, replica.claim_id) for replica in replicas)
 
     def holds(self, layer: int, claim_id: int) -> bool:
-        return any(replica.claim_id == claim_id and replica.layer == layer for replica in self.replicas)
+        return (layer, claim_id) in self._leases
 
     def pair(self, stream: int) -> Pair:
         pair = self.pairs.get(stream)
@@ -152,7 +166,7 @@ class Roster:
         worker = self.workers.get(session)
         if worker is None or worker.replicas == replicas:
             return
-        worker.replicas = replicas
+        worker.set_replicas(replicas)
         if not worker.draining:
             self._tell(worker.build, joined=[worker.entry()])
 
@@ -171,44 +185,59 @@ class Roster:
                 backbone.link.push(frame._replace(session=session, stream=backbone.stream))
 
     # --- frames -------------------------------------------------------------------------------------------------------
+    # A run is one frame or more that came side by side in one message with the same kind, session and stream. Where
+    # nothing in them has to change they go on as they are: that costs no copy of theirs, and nothing per frame.
 
-    def to_worker(self, stream: int, frame: Frame) -> None:
-        """Routes DISPATCH, CHALLENGE or CANCEL. Raises ProtocolViolation when the backbone is at fault."""
+    def to_worker(self, stream: int, run: Sequence[Frame], came: Came | None = None) -> None:
+        """Routes a run of DISPATCH, CHALLENGE or CANCEL. Raises ProtocolViolation when the backbone is at fault."""
         backbone = self.backbones.get(stream)
         if backbone is None:
             return
-        worker = self.workers.get(frame.session)
+        first = run[0]
+        worker = self.workers.get(first.session)
         if worker is None or worker.build != backbone.build:
-            self._refuse(backbone, frame, ErrorCode.NO_SESSION, "this session is not connected")
-        elif frame.type is FrameType.CANCEL:
-            backbone.open.discard((frame.session, frame.request))
-            worker.link.push(frame._replace(stream=stream))
-        elif self._may_pass(backbone, worker, frame):
-            size, pair = cost(frame), worker.pair(stream)
+            for frame in run:
+                self._refuse(backbone, frame, ErrorCode.NO_SESSION, "this session is not connected")
+        elif first.type is FrameType.CANCEL:
+            for frame in run:
+                backbone.open.discard((frame.session, frame.request))
+                worker.link.push(frame._replace(stream=stream))
+        elif allowed := [frame for frame in run if self._may_pass(backbone, worker, frame)]:
+            size, pair = sum(map(cost, allowed)), worker.pair(stream)
             if not pair.to_worker.take(size):
-                raise CreditExceeded(f"more than session {frame.session} granted")
-            self.counters["frames_to_workers"] += 1
+                raise CreditExceeded(f"more than session {first.session} granted")
+            self.counters["frames_to_workers"] += len(allowed)
             self.counters["bytes_to_workers"] += size
-            worker.link.push(frame if frame.stream == stream else frame._replace(stream=stream), counted=True)
+            if came is not None and first.stream == stream and len(allowed) == len(run):
+                worker.link.pass_on(*came)
+            else:
+                for frame in allowed:
+                    worker.link.push(frame._replace(stream=stream), counted=True)
             if pair.held and pair.to_worker.remaining < CREDIT_BYTES // 2:
                 self._release(worker, backbone, pair)
 
-    def to_backbone(self, session: int, frame: Frame) -> None:
-        """Routes RESULT or ERROR to the stream in its header. Raises ProtocolViolation when the worker is at fault."""
+    def to_backbone(self, session: int, run: Sequence[Frame], came: Came | None = None) -> None:
+        """Routes a run of RESULT or ERROR to the stream in its headers. Raises ProtocolViolation when the worker is at
+        fault."""
         worker = self.workers.get(session)
         if worker is None:
             return
-        backbone = self.backbones.get(frame.stream)
+        first = run[0]
+        backbone = self.backbones.get(first.stream)
         if backbone is None or backbone.build != worker.build:
             # A backbone that left a moment ago. Its streams cost no credit, and nothing is kept.
-            self.counters["dropped_no_stream"] += 1
+            self.counters["dropped_no_stream"] += len(run)
             return
-        size = cost(frame)
-        if not worker.pair(frame.stream).to_backbone.take(size):
-            raise CreditExceeded(f"more than the backbone of stream {frame.stream} granted")
-        self.counters["frames_to_backbones"] += 1
+        size = sum(map(cost, run))
+        if not worker.pair(first.stream).to_backbone.take(size):
+            raise CreditExceeded(f"more than the backbone of stream {first.stream} granted")
+        self.counters["frames_to_backbones"] += len(run)
         self.counters["bytes_to_backbones"] += size
-        backbone.link.push(frame if frame.session == session else frame._replace(session=session), counted=True)
+        if came is not None and first.session == session:
+            backbone.link.pass_on(*came)
+        else:
+            for frame in run:
+                backbone.link.push(frame._replace(session=session), counted=True)
 
     def grant_by_worker(self, session: int, frame: Frame) -> None:
         """A worker consumed what a backbone sent. Raises ProtocolViolation for a grant above the limit."""

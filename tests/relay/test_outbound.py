@@ -1,5 +1,6 @@
 """relay/outbound.py: what counts as read, when a slow reader is noticed, how frames share messages."""
 
+import sys
 from itertools import count
 
 import pytest
@@ -11,6 +12,7 @@ from relay.outbound import PROBE_BYTES, PROBE_CONTROL_BYTES, Limits, Outbound
 BODY = bytes(1000)
 SIZE = HEADER_BYTES + len(BODY)
 PING_SIZE = HEADER_BYTES + 8
+CREDIT_SIZE = HEADER_BYTES + 4
 
 
 @pytest.fixture
@@ -70,28 +72,42 @@ def test_a_small_frame_rides_along_with_a_large_one(outbound: Outbound) -> None:
     assert [frame.type for frame in decode_frames(message)] == [FrameType.CREDIT, FrameType.RESULT, FrameType.CREDIT]
 
 
-def test_a_message_that_needs_no_change_goes_on_as_it_came(outbound: Outbound) -> None:
+def test_a_large_message_that_needs_no_change_goes_on_as_it_came(outbound: Outbound) -> None:
     came = encode_frame(data(size=200_000))
-    (frame,) = decode_frames(came)
     outbound.push(credit_frame(1000, session=1))
-    outbound.push(frame, counted=True)
-    outbound.push(frame._replace(stream=9), counted=True)
+    outbound.pass_on(came, came)
+    outbound.push(data(2), counted=True)
 
     messages = [outbound.take(), outbound.take(), outbound.take()]
 
     assert messages[1] is came
-    assert messages[2] == encode_frame(frame._replace(stream=9))
+    assert messages[2] == encode_frame(data(2))
     assert outbound.take() is None
 
 
-def test_a_body_does_not_keep_a_message_alive_of_which_it_is_a_small_part(outbound: Outbound) -> None:
+def test_a_part_of_a_message_is_joined_with_what_else_waits(outbound: Outbound) -> None:
+    came = encode_frame(credit_frame(1000, session=1)) + encode_frame(data(1)) + encode_frame(data(2))
+    outbound.pass_on(memoryview(came)[CREDIT_SIZE:], came)
+    outbound.push(data(3), counted=True)
+
+    message = outbound.take()
+
+    assert message == came[CREDIT_SIZE:] + encode_frame(data(3))
+    assert outbound.unread_bytes == 3 * SIZE
+
+
+def test_what_waits_does_not_keep_a_message_alive_of_which_it_is_a_small_part(outbound: Outbound) -> None:
     small, large = bytearray(10_000), bytearray(10_000)
     outbound.push(data()._replace(body=memoryview(small)[:4_000]), counted=True)
     outbound.push(data()._replace(body=memoryview(large)[:6_000]), counted=True)
+    message = bytes(10_000)
+    references = sys.getrefcount(message)
+    outbound.pass_on(memoryview(message)[:4_000], message)
 
     small.append(0)
     with pytest.raises(BufferError):  # a view of it waits in the queue
         large.append(0)
+    assert sys.getrefcount(message) == references
 
 
 def test_what_was_sent_counts_as_unread_until_its_probe_is_answered(outbound: Outbound) -> None:

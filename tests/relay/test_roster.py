@@ -5,7 +5,7 @@ import pytest
 from relay.codes import CloseCode, RejectCode
 from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES, cost
 from relay.errors import CreditExceeded, ProtocolViolation
-from relay.frames import CHUNK_BYTES, FLAG_MORE, FLAG_RELAY, Frame, FrameType
+from relay.frames import CHUNK_BYTES, FLAG_MORE, FLAG_RELAY, Body, Frame, FrameType, encode_frame
 from relay.messages import LEASE, credit_frame, read_credit, read_refusal, read_roster
 from relay.records import RosterChange
 from relay.roster import MAX_OPEN_REQUESTS, Backbone, Roster, Worker
@@ -20,12 +20,17 @@ class FakeLink:
         self.unread_bytes = 0
         self.probes = 0
         self.frames: list[Frame] = []
+        self.passed: list[bytes] = []
         self.counted = 0
         self.ended: tuple[CloseCode, RejectCode | None] | None = None
 
     def push(self, frame: Frame, *, counted: bool = False) -> None:
         self.frames.append(frame)
         self.counted += counted
+
+    def pass_on(self, frames: Body, message: bytes) -> None:
+        assert len(frames) <= len(message)
+        self.passed.append(bytes(frames))
 
     def end(self, code: CloseCode, message: str, reject: RejectCode | None = None) -> None:
         assert message
@@ -99,8 +104,8 @@ def test_a_backbone_sees_only_workers_of_its_build(swarm: Swarm) -> None:
     session, worker_link = swarm.worker(build="other")
     stream, link = swarm.backbone()
 
-    swarm.roster.to_worker(stream, dispatch(session))
-    swarm.roster.to_backbone(session, result(stream))
+    swarm.roster.to_worker(stream, [dispatch(session)])
+    swarm.roster.to_backbone(session, [result(stream)])
 
     assert [change.joined for change in link.changes()] == [()]
     assert read_refusal(link.frames[0]).code == "no_session"
@@ -111,9 +116,9 @@ def test_it_routes_there_and_back_with_both_numbers_stamped(swarm: Swarm) -> Non
     session, worker_link = swarm.worker()
     stream, link = swarm.backbone()
 
-    swarm.roster.to_worker(stream, dispatch(session)._replace(stream=12345))
-    swarm.roster.to_worker(stream, Frame(FrameType.CANCEL, session=session, request=1))
-    swarm.roster.to_backbone(session, result(stream))
+    swarm.roster.to_worker(stream, [dispatch(session)._replace(stream=12345)])
+    swarm.roster.to_worker(stream, [Frame(FrameType.CANCEL, session=session, request=1)])
+    swarm.roster.to_backbone(session, [result(stream)])
 
     assert [(frame.type, frame.session, frame.stream) for frame in worker_link.frames] == [
         (FrameType.DISPATCH, session, stream),
@@ -121,6 +126,51 @@ def test_it_routes_there_and_back_with_both_numbers_stamped(swarm: Swarm) -> Non
     ]
     assert [(frame.session, frame.stream) for frame in link.take(FrameType.RESULT)] == [(session, stream)]
     assert (worker_link.counted, link.counted) == (1, 1)
+
+
+def test_frames_that_say_the_right_numbers_go_on_as_they_came(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+    requests = [dispatch(session, request=request)._replace(stream=stream) for request in (1, 2)]
+    answer = result(stream)._replace(session=session)
+    there, back = b"".join(map(encode_frame, requests)), encode_frame(answer)
+
+    swarm.roster.to_worker(stream, requests, (there, there))
+    swarm.roster.to_backbone(session, [answer], (back, back))
+
+    assert worker_link.passed == [there]
+    assert link.passed == [back]
+    assert (worker_link.frames, link.take(FrameType.RESULT)) == ([], [])
+    assert swarm.roster.counters["frames_to_workers"] == 2
+    assert swarm.roster.counters["bytes_to_workers"] == len(there)
+
+
+@pytest.mark.parametrize("wrong", [{"claim_id": 8}, {"layer": 4}])
+def test_what_may_not_pass_is_taken_out_of_frames_that_came_together(swarm: Swarm, wrong: dict[str, int]) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+    requests = [dispatch(session, request=1), dispatch(session, request=2, **wrong), dispatch(session, request=3)]
+    requests = [request._replace(stream=stream) for request in requests]
+    message = b"".join(map(encode_frame, requests))
+
+    swarm.roster.to_worker(stream, requests, (message, message))
+
+    assert worker_link.passed == []
+    assert [frame.request for frame in worker_link.frames] == [1, 3]
+    assert [read_refusal(frame).code for frame in link.take(FrameType.ERROR)] == ["not_leased"]
+
+
+def test_frames_with_another_number_are_stamped_even_where_they_came_together(swarm: Swarm) -> None:
+    session, worker_link = swarm.worker()
+    stream, link = swarm.backbone()
+    request, answer = dispatch(session), result(stream)
+
+    swarm.roster.to_worker(stream, [request, request], (b"x", b"x"))
+    swarm.roster.to_backbone(session, [answer], (b"x", b"x"))
+
+    assert [frame.stream for frame in worker_link.frames] == [stream, stream]
+    assert [frame.session for frame in link.take(FrameType.RESULT)] == [session]
+    assert (worker_link.passed, link.passed) == ([], [])
 
 
 def test_a_second_session_of_a_node_replaces_the_first_visibly(swarm: Swarm) -> None:
@@ -148,8 +198,8 @@ def test_a_request_outside_the_lease_is_answered_by_the_relay_and_costs_nothing(
     stream, link = swarm.backbone()
     frame = dispatch(session, **wrong)
 
-    swarm.roster.to_worker(stream, frame._replace(flags=FLAG_MORE))
-    swarm.roster.to_worker(stream, frame._replace(chunk=1))
+    swarm.roster.to_worker(stream, [frame._replace(flags=FLAG_MORE)])
+    swarm.roster.to_worker(stream, [frame._replace(chunk=1)])
 
     assert worker_link.frames == []
     (error,) = link.take(FrameType.ERROR)
@@ -164,10 +214,10 @@ def test_later_chunks_follow_an_accepted_first_one_only(swarm: Swarm) -> None:
     first = dispatch(session)._replace(flags=FLAG_MORE)
     later = Frame(FrameType.DISPATCH, session=session, request=1, rows=1, pairs=1, chunk=1, body=b"x")
 
-    swarm.roster.to_worker(stream, later)
-    swarm.roster.to_worker(stream, first)
-    swarm.roster.to_worker(stream, later)
-    swarm.roster.to_worker(stream, later._replace(chunk=2))
+    swarm.roster.to_worker(stream, [later])
+    swarm.roster.to_worker(stream, [first])
+    swarm.roster.to_worker(stream, [later])
+    swarm.roster.to_worker(stream, [later._replace(chunk=2)])
 
     assert [frame.chunk for frame in worker_link.frames] == [0, 1]
     assert swarm.roster.backbones[stream].open == set()
@@ -178,9 +228,9 @@ def test_a_backbone_cannot_leave_any_number_of_requests_open(swarm: Swarm) -> No
     stream, _ = swarm.backbone()
 
     for request in range(1, MAX_OPEN_REQUESTS + 1):
-        swarm.roster.to_worker(stream, dispatch(session, request=request)._replace(flags=FLAG_MORE))
+        swarm.roster.to_worker(stream, [dispatch(session, request=request)._replace(flags=FLAG_MORE)])
     with pytest.raises(ProtocolViolation):
-        swarm.roster.to_worker(stream, dispatch(session, request=5000)._replace(flags=FLAG_MORE))
+        swarm.roster.to_worker(stream, [dispatch(session, request=5000)._replace(flags=FLAG_MORE)])
 
 
 def test_the_first_byte_above_the_credit_is_a_violation_in_either_direction(swarm: Swarm) -> None:
@@ -189,12 +239,12 @@ def test_the_first_byte_above_the_credit_is_a_violation_in_either_direction(swar
     half = CREDIT_BYTES // 2 - 32
 
     for _ in range(2):
-        swarm.roster.to_worker(stream, dispatch(session, size=half))
-        swarm.roster.to_backbone(session, result(stream, half))
+        swarm.roster.to_worker(stream, [dispatch(session, size=half)])
+        swarm.roster.to_backbone(session, [result(stream, half)])
     with pytest.raises(CreditExceeded):
-        swarm.roster.to_worker(stream, dispatch(session, size=13))
+        swarm.roster.to_worker(stream, [dispatch(session, size=13)])
     with pytest.raises(CreditExceeded):
-        swarm.roster.to_backbone(session, result(stream, 1))
+        swarm.roster.to_backbone(session, [result(stream, 1)])
 
     assert worker_link.counted == link.counted == 2
 
@@ -202,13 +252,13 @@ def test_the_first_byte_above_the_credit_is_a_violation_in_either_direction(swar
 def test_grants_are_passed_on_stamped_and_open_the_window(swarm: Swarm) -> None:
     session, worker_link = swarm.worker()
     stream, link = swarm.backbone()
-    swarm.roster.to_worker(stream, dispatch(session, size=CREDIT_BYTES - 32))
-    swarm.roster.to_backbone(session, result(stream, CREDIT_BYTES - 32))
+    swarm.roster.to_worker(stream, [dispatch(session, size=CREDIT_BYTES - 32)])
+    swarm.roster.to_backbone(session, [result(stream, CREDIT_BYTES - 32)])
 
     swarm.roster.grant_by_worker(session, credit_frame(132, stream=stream))
     swarm.roster.grant_by_backbone(stream, credit_frame(132, session=session))
-    swarm.roster.to_worker(stream, dispatch(session))
-    swarm.roster.to_backbone(session, result(stream))
+    swarm.roster.to_worker(stream, [dispatch(session)])
+    swarm.roster.to_backbone(session, [result(stream)])
 
     (to_backbone,) = link.take(FrameType.CREDIT)
     (to_worker,) = worker_link.take(FrameType.CREDIT)
@@ -219,7 +269,7 @@ def test_grants_are_passed_on_stamped_and_open_the_window(swarm: Swarm) -> None:
 def test_a_grant_above_the_limit_is_a_violation(swarm: Swarm) -> None:
     session, _ = swarm.worker()
     stream, _ = swarm.backbone()
-    swarm.roster.to_worker(stream, dispatch(session))
+    swarm.roster.to_worker(stream, [dispatch(session)])
 
     with pytest.raises(CreditExceeded):
         swarm.roster.grant_by_worker(session, credit_frame(CREDIT_LIMIT_BYTES, stream=stream))
@@ -230,10 +280,10 @@ def test_a_grant_above_the_limit_is_a_violation(swarm: Swarm) -> None:
 def test_grants_and_results_for_peers_that_left_are_dropped(swarm: Swarm) -> None:
     session, worker_link = swarm.worker()
     stream, link = swarm.backbone()
-    swarm.roster.to_worker(stream, dispatch(session))
+    swarm.roster.to_worker(stream, [dispatch(session)])
     swarm.roster.leave_backbone(stream)
 
-    swarm.roster.to_backbone(session, result(stream))
+    swarm.roster.to_backbone(session, [result(stream)])
     swarm.roster.grant_by_worker(session, credit_frame(5, stream=stream))
     swarm.roster.grant_by_backbone(stream, credit_frame(5, session=session))
 
@@ -248,7 +298,7 @@ def test_each_backbone_has_its_own_credit_with_a_shared_worker(swarm: Swarm) -> 
     streams = [swarm.backbone()[0] for _ in range(3)]
 
     for stream in streams:
-        swarm.roster.to_worker(stream, dispatch(session, size=CREDIT_BYTES - 32))
+        swarm.roster.to_worker(stream, [dispatch(session, size=CREDIT_BYTES - 32)])
 
     assert worker_link.counted == 3
 
@@ -261,7 +311,7 @@ def test_a_draining_worker_is_announced_once_and_hidden_from_newcomers(swarm: Sw
     swarm.roster.drain(session)
     swarm.roster.set_replicas(session, ())
     _, late_link = swarm.backbone()
-    swarm.roster.to_backbone(session, result(stream))
+    swarm.roster.to_backbone(session, [result(stream)])
 
     assert [(frame.session, frame.stream) for frame in link.take(FrameType.DRAIN)] == [(session, stream)]
     assert len(link.changes()) == 1
@@ -284,7 +334,7 @@ def test_grants_of_a_worker_that_does_not_read_are_held_back_until_it_does(swarm
     session, bob = swarm.worker()
     big = dispatch(session, size=CHUNK_BYTES)
     bob.read_bytes = 0
-    swarm.roster.to_worker(stream, big)
+    swarm.roster.to_worker(stream, [big])
     bob.unread_bytes = cost(big)
 
     swarm.roster.grant_by_worker(session, credit_frame(4 * CREDIT_BYTES, stream=stream))
@@ -305,7 +355,7 @@ def test_a_grant_above_the_limit_is_a_fault_also_while_others_are_held_back(swar
     stream, _ = swarm.backbone()
     session, bob = swarm.worker()
     bob.read_bytes = 0
-    swarm.roster.to_worker(stream, dispatch(session))
+    swarm.roster.to_worker(stream, [dispatch(session)])
     swarm.roster.grant_by_worker(session, credit_frame(CREDIT_LIMIT_BYTES - CREDIT_BYTES, stream=stream))
 
     with pytest.raises(CreditExceeded):

@@ -93,7 +93,10 @@ def _rates(program: str, size: int, samples: dict[str, list[Round]]) -> Iterator
         "echo_ratio": pair_ratio(rates["relay"], rates["echo"]),
         "echo_ratio_per_message": pair_ratio([2 * rate for rate in rates["relay"]], rates["echo"]),
     }
-    note = f"one-client echo {extra['echo_value']:.0f}/s; processor time ratio {extra['cpu_ratio'] or 0:.3f}"
+    note = (
+        f"bare echo {extra['echo_value']:.0f}/s: {extra['echo_ratio']:.2f} of it, per message "
+        f"{extra['echo_ratio_per_message']:.2f}; server's processor time {extra['cpu_ratio'] or 0:.2f}"
+    )
     name = f"{size // 1000}kB/{program}"
     yield Result(
         f"round trips {name}",

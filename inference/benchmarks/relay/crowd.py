@@ -11,8 +11,7 @@ import sys
 import numpy as np
 from websockets.asyncio.client import ClientConnection
 
-from inference.benchmarks.relay.client import dial
-from inference.benchmarks.relay.names import BUILD, LAYER, SHA256
+from inference.benchmarks.relay.client import dial, fields_of
 from relay.client_session import ClientSession
 from relay.frames import Frame, FrameType, Role
 from relay.messages import Reassembler, result_frame
@@ -68,11 +67,6 @@ class Crowd:
             requests.clear()
             while (message := member.session.take()) is not None:
                 await member.socket.send(message)
-
-
-def fields_of(name: str) -> dict[str, object]:
-    replica = {"claim_id": 1, "fence": 1, "layer": LAYER, "first": 0, "last": 64, "sha256": SHA256}
-    return {"token": name, "build": BUILD, "kernel_class": "bench", "name": name[:40], "replicas": [replica]}
 
 
 async def main(port: int, count: int, width: int) -> None:

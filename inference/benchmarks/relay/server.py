@@ -22,6 +22,10 @@ from relay.admission import Claim, Node, Standing  # noqa: E402
 from relay.allocator import keep_freed_memory  # noqa: E402
 from relay.connection import Timing  # noqa: E402
 from relay.consumers import RelayConsumer  # noqa: E402
+from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES  # noqa: E402
+from relay.frames import encode_frame  # noqa: E402
+from relay.messages import welcome_frame  # noqa: E402
+from relay.records import Welcome  # noqa: E402
 from relay.roster import Roster  # noqa: E402
 
 Event = dict[str, Any]
@@ -61,12 +65,19 @@ async def echo(scope: Event, receive: Receive, send: Send) -> None:
 
 
 _ends: dict[str, Send] = {}
+# Nobody has a number: each end's only peer is 0. No pings, so nobody misses them.
+_WELCOME = encode_frame(welcome_frame(Welcome(0, 0, 3600.0, CREDIT_BYTES, CREDIT_LIMIT_BYTES)))
 
 
 async def pass_on(scope: Event, receive: Receive, send: Send) -> None:
-    """An echo by way of a second client: what comes from one socket goes out at the other, unread."""
+    """An echo by way of a second client: what comes from one socket goes out at the other, unread.
+
+    HELLO is answered with the same WELCOME for everybody: both ends are real clients of the protocol.
+    """
     await receive()
     await send({"type": "websocket.accept"})
+    await receive()
+    await send({"type": "websocket.send", "bytes": _WELCOME})
     mine = scope["url_route"]["kwargs"]["end"]
     other = {"backbone": "worker", "worker": "backbone"}[mine]
     _ends[mine] = send
