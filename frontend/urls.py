@@ -5,6 +5,7 @@ from django.urls import URLPattern, URLResolver, path
 from django.views.generic import RedirectView
 
 from frontend import join_views, key_views, language_views, worker_views
+from frontend.owner import urls as owner_urls
 from frontend.playground import views as playground_views
 from frontend.status import views as status_views
 
@@ -22,4 +23,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     # Browsers ask for it on pages that name no icon, such as the admin's.
     path("favicon.ico", RedirectView.as_view(url=static("frontend/icon.svg"), permanent=True)),
     path("keys/<int:key_id>/revoke", key_views.revoke, name="key-revoke"),
+    *owner_urls.urlpatterns,
 ]

@@ -1,0 +1,147 @@
+"""What `/me/` shows, as plain values: devices with their claims and money, and the earnings of the last days."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.db.models import Sum
+from django.db.models.functions import TruncDate
+from django.utils import timezone
+
+from frontend.figures import DeviceLine, device_line
+from market import queries
+from market.ledger import AVAILABLE, IN_TRANSIT, PAID, PENDING
+from market.models import Hold, Node, OwnerProfile
+from market.queries import ClaimView
+
+DAYS = 30
+
+
+@dataclass(frozen=True)
+class Money:
+    """Microcredits by where they are."""
+
+    pending: int = 0
+    available: int = 0
+    in_transit: int = 0
+    paid: int = 0
+
+    @property
+    def earned(self) -> int:
+        return self.pending + self.available + self.in_transit + self.paid
+
+    @property
+    def unpaid(self) -> int:
+        return self.pending + self.available + self.in_transit
+
+    def __add__(self, other: "Money") -> "Money":
+        return Money(
+            self.pending + other.pending,
+            self.available + other.available,
+            self.in_transit + other.in_transit,
+            self.paid + other.paid,
+        )
+
+
+@dataclass(frozen=True)
+class OwnDevice:
+    """A device for its owner. line: as everybody's devices are described; trust: audited passes in a row."""
+
+    node_id: str
+    line: DeviceLine
+    money: Money
+    claims: tuple[ClaimView, ...]
+    trust: int
+    kernel_class: str
+    leaves_at: datetime | None
+    suspended_reason: str
+
+
+@dataclass(frozen=True)
+class Account:
+    name: str
+    devices: tuple[OwnDevice, ...]
+    total: Money
+    payee_hint: str
+
+    @property
+    def claims(self) -> int:
+        return sum(len(device.claims) for device in self.devices)
+
+
+@dataclass(frozen=True)
+class Day:
+    """Microcredits earned on one day (UTC) by what became of them until now."""
+
+    day: date
+    held: int
+    released: int
+    forfeited: int
+
+    @property
+    def earned(self) -> int:
+        return self.held + self.released
+
+
+def device_ids(owner_id: str) -> list[str]:
+    """Devices of an account, newest first; erased ones too, their money is still the account's."""
+    nodes = Node.objects.filter(owner_id=owner_id)
+    return list(nodes.order_by("-registered_at", "node_id").values_list("node_id", flat=True))
+
+
+def account(owner_id: str) -> Account:
+    profile = OwnerProfile.objects.filter(owner_id=owner_id).first()
+    devices = [device for node_id in device_ids(owner_id) if (device := own_device(node_id)) is not None]
+    total = sum((device.money for device in devices), Money())
+    return Account(
+        name=profile.name if profile else "",
+        devices=tuple(devices),
+        total=total,
+        payee_hint=payee_hint(profile.payee if profile else ""),
+    )
+
+
+def own_device(node_id: str) -> OwnDevice | None:
+    """None for a device that does not exist or was erased."""
+    node, line = queries.node(node_id), device_line(node_id)
+    if node is None or line is None or node.erased:
+        return None
+    return OwnDevice(
+        node_id=node_id,
+        line=line,
+        money=money_of(node_id),
+        claims=tuple(queries.node_claims(node_id)),
+        trust=node.trust,
+        kernel_class=node.kernel_class,
+        leaves_at=node.leaves_at,
+        suspended_reason=node.suspended_reason,
+    )
+
+
+def money_of(node_id: str) -> Money:
+    found = queries.balances(node_id)
+    return Money(*(found.get(kind, 0) for kind in (PENDING, AVAILABLE, IN_TRANSIT, PAID)))
+
+
+def payee_hint(payee: str) -> str:
+    """Enough to recognise the own one, too little to use: the last four characters."""
+    return f"…{payee[-4:]}" if len(payee) > 8 else "…" if payee else ""
+
+
+def earnings_by_day(node_ids: list[str], now: datetime | None = None, days: int = DAYS) -> list[Day]:
+    """The last `days` days up to today, oldest first; a day without earnings is there with zeros."""
+    today = (now or timezone.now()).date()
+    first = today - timedelta(days=days - 1)
+    rows = (
+        Hold.objects.filter(node_id__in=node_ids, earned_until__date__gte=first)
+        .annotate(day=TruncDate("earned_until"))
+        .values("day")
+        .annotate(
+            held=Sum("held_microcredits"),
+            released=Sum("released_microcredits"),
+            forfeited=Sum("forfeited_microcredits"),
+        )
+    )
+    found: dict[date, tuple[int, int, int]] = defaultdict(lambda: (0, 0, 0))
+    found |= {row["day"]: (row["held"], row["released"], row["forfeited"]) for row in rows}
+    return [Day(day, *found[day]) for day in (first + timedelta(days=number) for number in range(days))]

@@ -1,0 +1,95 @@
+"""Accounts: a name and a password open one, a wrong one does not, and closing one forgets the person."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from frontend.models import OwnerLogin
+from market import queries
+from market.models import Event, NodeProfile, OwnerProfile, Posting
+from tests.builders import Device
+from tests.frontend.owner.conftest import PASSWORD
+from tests.frontend.pages import Page
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_account_is_opened_and_entered_again(client: Client) -> None:
+    opened = client.post("/me/sign-up", {"name": "carol", "password": PASSWORD})
+    client.post("/me/sign-out")
+    outside = client.get("/me/")
+    entered = client.post("/me/sign-in", {"name": "carol", "password": PASSWORD, "next": "/me/close"})
+
+    assert opened["Location"] == "/me/"
+    assert outside.status_code == 302
+    assert entered["Location"] == "/me/close"
+    assert OwnerProfile.objects.get().name == "carol"
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [("", PASSWORD), ("x" * 61, PASSWORD), ("a b", PASSWORD), ("bob", PASSWORD), ("BOB", PASSWORD),
+     ("carol", "short"), ("carol", "1234567890"), ("carolina-of-berlin", "carolina-of-berlin")],
+)  # fmt: skip
+def test_a_bad_name_or_a_weak_password_opens_nothing(client: Client, bob: User, name: str, password: str) -> None:
+    response = client.post("/me/sign-up", {"name": name, "password": password})
+
+    assert response.status_code == 422
+    assert OwnerLogin.objects.count() == 1
+    assert 'role="alert"' in response.content.decode()
+
+
+def test_a_wrong_password_and_an_unknown_name_sound_the_same(client: Client, bob: User) -> None:
+    client.logout()
+
+    wrong = client.post("/me/sign-in", {"name": "bob", "password": "x"})
+    unknown = client.post("/me/sign-in", {"name": "nobody", "password": "x"})
+
+    assert wrong.status_code == unknown.status_code == 400
+    assert "Name and password do not match" in wrong.content.decode()
+    assert "Name and password do not match" in unknown.content.decode()
+    assert "_auth_user_id" not in client.session
+
+
+def test_guessing_is_slow(client: Client, bob: User) -> None:
+    client.logout()
+
+    statuses = [
+        client.post("/me/sign-in", {"name": "bob", "password": str(number)}).status_code for number in range(11)
+    ]
+    right = client.post("/me/sign-in", {"name": "bob", "password": PASSWORD})
+
+    assert statuses == [400] * 10 + [429]
+    assert right.status_code == 429
+
+
+def test_signing_in_leads_to_no_foreign_site(client: Client, bob: User) -> None:
+    response = client.post("/me/sign-in", {"name": "bob", "password": PASSWORD, "next": "https://evil.example/"})
+
+    assert response["Location"] == "/me/"
+
+
+def test_closing_forgets_the_person_and_keeps_the_books(client: Client, phone: Device, bob: User) -> None:
+    postings = Posting.objects.count()
+
+    wrong = client.post("/me/close", {"password": "x"})
+    closed = client.post("/me/close", {"password": PASSWORD}, follow=True)
+
+    assert wrong.status_code == 400
+    assert "Account closed" in Page(closed.content.decode()).text
+    assert not User.objects.filter(username="bob").exists()
+    assert not OwnerProfile.objects.exists()
+    assert not NodeProfile.objects.exists()
+    assert queries.authenticate(phone.token) is None
+    assert Posting.objects.count() == postings
+    assert not any("bob" in str(body) for body in Event.objects.values_list("body", flat=True))
+
+
+def test_a_member_of_staff_keeps_the_login(client: Client) -> None:
+    alice = User.objects.create_user("alice", password=PASSWORD, is_staff=True)
+    client.force_login(alice)
+
+    client.post("/me/close", {"password": PASSWORD})
+
+    assert User.objects.filter(username="alice").exists()
+    assert not OwnerLogin.objects.exists()
