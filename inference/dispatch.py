@@ -17,8 +17,9 @@ from inference.dispatch_policy import DispatchPolicy, Transport
 from inference.hot_set_meter import LayerCounts, StepTimes
 from inference.layer_step import LayerStep
 from inference.replica_table import ReplicaTable
+from inference.slow_steps import SlowSteps
 from inference.waiting import Waiting
-from inference.work_report import RowPlace, WorkReport
+from inference.work_report import Moment, RowPlace, WorkReport
 
 __all__ = ["DispatchPolicy", "Dispatcher", "Transport"]
 
@@ -44,6 +45,7 @@ class Dispatcher:
         self._table = ReplicaTable(experts_per_layer=experts_per_layer)
         self._hot: npt.NDArray[np.bool_] | None = None
         self._waiting: dict[int, Waiting] = {}
+        self._slow = SlowSteps(policy.slow_step_seconds)
 
     def set_replicas(self, table: ReplicaTable) -> None:
         """Replaces the table; layers in flight end with the one they began with."""
@@ -109,4 +111,6 @@ class Dispatcher:
         )
         self._waiting[call.lane_number] = step.waiting
         step.run()
+        if self._slow.look(call.layer, len(call.hidden), step.waited_seconds, step.waits):
+            step.moments[Moment.SLOW_STEPS] += 1
         self.book.count(call.layer, call.expert_ids, step.places, step.moments, step.used, step.times)

@@ -29,7 +29,8 @@ class DispatchPolicy:
     stay local; owner_bytes_limit: most bytes sent plus expected per owner, layer and step, whatever its measured rate
     allows; row_type: F32, or Q8 where it is exact; kernel_class: when set, only owners of this class compute
     (bit-identical results); result_dtype: F32 is exact mode; with a partial one (compact mode) workers that can add up
-    their rows times the router's weights, and prompts go to workers too, within the caps."""
+    their rows times the router's weights, and prompts go to workers too, within the caps; slow_step_seconds: a layer
+    that waited longer for its workers is told in the log."""
 
     deadline_seconds: float = 2.0
     tokens_limit: int = 128
@@ -38,6 +39,7 @@ class DispatchPolicy:
     kernel_class: str | None = None
     shortest_deadline_seconds: float = SHORTEST_DEADLINE_SECONDS
     result_dtype: ResultDtype = ResultDtype.F32
+    slow_step_seconds: float = 1.0
 
     @property
     def is_compact(self) -> bool:

@@ -54,9 +54,10 @@ class Engine:
     """Serves requests on `lanes` contexts of one mapped model.
 
     sequences: at once over all lanes; context_tokens: longest prompt and answer together; threads: cores over all lanes
-    together (0: all cores of this process); lane_context(lane, threads): entered while a lane's context is created, so
-    that an expert backend can be tied to it; trace_dir: one trace per lane is written there; on_unwanted(lane): called
-    when nobody wants the step in which a lane is any more (all its requests are cancelled, or the engine stops).
+    together (0: all cores of this process); gpu_layers: see `Model`; lane_context(lane, threads): entered while a
+    lane's context is created, so that an expert backend can be tied to it; trace_dir: one trace per lane is written
+    there; on_unwanted(lane): called when nobody wants the step in which a lane is any more (all its requests are
+    cancelled, or the engine stops).
     Raises ModelNotLoaded; `start` raises ContextNotMade.
     """
 
@@ -68,6 +69,7 @@ class Engine:
         sequences: int = 8,
         context_tokens: int = 1024,
         threads: int = 0,
+        gpu_layers: int = 0,
         lane_context: LaneContext | None = None,
         trace_dir: Path | None = None,
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
@@ -89,7 +91,7 @@ class Engine:
         self._queue_length = queue_length
         self._on_unwanted = on_unwanted
         self._handles = ExitStack()
-        self.model = self._handles.enter_context(Model(model_path))
+        self.model = self._handles.enter_context(Model(model_path, gpu_layers=gpu_layers))
         self.vocabulary = self.model.vocabulary
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)

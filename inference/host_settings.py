@@ -32,6 +32,7 @@ class HostSettings:
     sequences: int = 16
     context_tokens: int = 1024
     threads: int = 0
+    gpu_layers: int = 0
     trace_dir: Path | None = None
     window_seconds: float = 60.0
     spool_seconds: float = 10.0

@@ -35,6 +35,7 @@ from inference.hot_set_meter import StepTimes
 from inference.kernel import quantize_rows
 from inference.replica_table import LayerReplicas, Replica
 from inference.rows import TYPE_Q8_K, ByteArray, Float32Array, RowType
+from inference.slow_steps import ANSWERED, Wait
 from inference.waiting import Arrival, Waiting
 from inference.work_report import Moment, RowPlace
 from relay.frames import ResultDtype
@@ -80,6 +81,9 @@ class LayerStep:
         self.used: list[Group] = []
         self._transport, self._book, self._policy, self._auditor = transport, book, policy, auditor
         self._call, self._layer, self._hot = call, layer, hot
+        # From the end of our own share to that of the last request, and all requests as they ended.
+        self.waited_seconds = 0.0
+        self.waits: list[Wait] = []
         self._waited = 0.0
         self.times = StepTimes()
         self._slots, self._width = call.expert_ids.shape[1], call.hidden.shape[1]
@@ -107,6 +111,7 @@ class LayerStep:
         self._compute(here_pairs)
         local_seconds = time.monotonic() - started
         self._collect()
+        self.waited_seconds = time.monotonic() - started - local_seconds
         self.times = StepTimes(self._waited, local_seconds, len(here_pairs))
         if self._missing:
             self._compute(np.concatenate([self._flat(group) for group in self._missing]))
@@ -272,9 +277,14 @@ class LayerStep:
             if flight.plan is not Plan.BEFORE:
                 self._use(group, values)
             self.used.append(group)
+            self._note(flight, arrival.at, ANSWERED)
             self._book.measured(group.replica.session, arrival.at - flight.sent_at, flight.moved_bytes)
             if flight.plan is Plan.AFTER:
                 self._audit_later(group, values)
+
+    def _note(self, flight: Flight, ended_at: float, outcome: str) -> None:
+        group = flight.group
+        self.waits.append(Wait(group.replica.node_id, len(group.tokens), ended_at - flight.sent_at, outcome))
 
     def _shape(self, group: Group) -> tuple[tuple[int, int], type[np.float32] | type[np.float16]]:
         """What an answer must look like."""
@@ -321,6 +331,7 @@ class LayerStep:
     def _fail(self, flight: Flight, place: RowPlace, code: str) -> None:
         """The group goes to other replicas or is computed here; a checked one has been computed here already."""
         self._book.failed(flight.group, code)
+        self._note(flight, time.monotonic(), code)
         if flight.plan is Plan.BEFORE and not flight.is_retry:
             self.places[place] += len(flight.group.tokens)
             return

@@ -22,12 +22,15 @@ import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
+from inference import ggml
 from inference.errors import ContextNotMade, ModelNotLoaded, TokenizeFailed
 
 logger = logging.getLogger("llama.cpp")
 
 # llama.cpp tells every detail of a load as INFO and harmless remarks as WARN.
 _LEVELS = {3: logging.INFO, 4: logging.WARNING}
+# A regular expression of llama.cpp's: up, down, gate and the merged gate_up of every layer, never the shared experts.
+EXPERT_TENSORS = rb"\.ffn_(up|down|gate|gate_up)_exps"
 _recent_problems: deque[str] = deque(maxlen=8)
 
 
@@ -76,17 +79,35 @@ class _Handle(ABC):
         """Gives the object back to C."""
 
 
+class _BufferOverride(ctypes.Structure):
+    """`llama_model_tensor_buft_override` of llama.h, which llama_cpp does not declare."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
+
+
+def _experts_in_ram() -> ctypes.Array[_BufferOverride]:
+    """Tensors of routed experts to the plain CPU buffer; an empty entry ends the list."""
+    buffer_type = ggml.load().cpu_buffer_type()
+    return (_BufferOverride * 2)(_BufferOverride(EXPERT_TENSORS, buffer_type), _BufferOverride())
+
+
 class Model(_Handle):
     """A GGUF mapped into memory (first part of a split set: the others are found).
 
     Raises ModelNotLoaded with llama.cpp's reason. `use_extra_bufts=False` keeps the plain CPU kernels: repacked and AMX
-    ones change the order of float operations. `vocabulary_only` reads no tensors.
+    ones change the order of float operations. `vocabulary_only` reads no tensors. gpu_layers: layers whose dense path
+    goes to a GPU, where llama.cpp was built for one; the routed experts stay in RAM.
     """
 
-    def __init__(self, path: Path, *, use_extra_bufts: bool = False, vocabulary_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, use_extra_bufts: bool = False, vocabulary_only: bool = False, gpu_layers: int = 0
+    ) -> None:
         start_llama()
         parameters = llama_cpp.llama_model_default_params()
-        parameters.n_gpu_layers = 0
+        parameters.n_gpu_layers = gpu_layers
+        overrides = _experts_in_ram()
+        if gpu_layers:
+            parameters.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         parameters.use_mmap = True
         parameters.use_extra_bufts = use_extra_bufts
         parameters.vocab_only = vocabulary_only

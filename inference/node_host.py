@@ -143,6 +143,7 @@ class NodeHost:
             sequences=settings.sequences,
             context_tokens=settings.context_tokens,
             threads=settings.threads,
+            gpu_layers=settings.gpu_layers,
             lane_context=self.backend.lane,
             # A folder for each boot: a trace that is begun again would lose what it should prove.
             trace_dir=settings.trace_dir / self.boot if settings.trace_dir else None,

@@ -47,20 +47,23 @@ def host_settings() -> HostSettings:
         sequences=settings.BACKBONE_SEQUENCES,
         context_tokens=settings.BACKBONE_CONTEXT_TOKENS,
         threads=settings.BACKBONE_THREADS,
+        gpu_layers=settings.BACKBONE_GPU_LAYERS,
         trace_dir=Path(settings.BACKBONE_TRACE_DIR) if settings.BACKBONE_TRACE_DIR else None,
         window_seconds=settings.CREDIT_WINDOW_SECONDS,
         spool_seconds=settings.SPOOL_SECONDS,
         demand_seconds=settings.DEMAND_SECONDS,
-        policy=policy(settings.DISPATCH_RESULTS, settings.DISPATCH_DEADLINE_SECONDS),
+        policy=policy(settings.DISPATCH_RESULTS, settings.DISPATCH_DEADLINE_SECONDS, settings.SLOW_STEP_SECONDS),
         hot_set_bytes=settings.HOT_SET_BYTES,
         hot_set_seconds=settings.HOT_SET_MILLISECONDS / 1000 or None,
     )
 
 
-def policy(results: str, deadline_seconds: float) -> DispatchPolicy:
+def policy(results: str, deadline_seconds: float, slow_step_seconds: float) -> DispatchPolicy:
     """The dispatcher's limits; raises InferenceError for results that do not exist."""
     try:
-        return DispatchPolicy(deadline_seconds=deadline_seconds, result_dtype=RESULTS[results])
+        return DispatchPolicy(
+            deadline_seconds=deadline_seconds, result_dtype=RESULTS[results], slow_step_seconds=slow_step_seconds
+        )
     except KeyError:
         raise InferenceError(f"DISPATCH_RESULTS must be one of {', '.join(RESULTS)}, not {results!r}") from None
 

@@ -31,7 +31,8 @@ class RowPlace(StrEnum):
 
 class Moment(StrEnum):
     """What else the dispatcher counts: rows asked of a second replica after the first one failed; audits of answers
-    before and after their use and what came of them; bytes of bodies sent to workers and received."""
+    before and after their use and what came of them; bytes of bodies sent to workers and received; layers that waited
+    longer than SLOW_STEP_SECONDS."""
 
     RETRIED_ROWS = "retried_rows"
     AUDITED_BEFORE = "audited_before_use"
@@ -40,6 +41,7 @@ class Moment(StrEnum):
     AUDIT_FAILURES = "audit_failures"
     SENT_BYTES = "sent_bytes"
     RECEIVED_BYTES = "received_bytes"
+    SLOW_STEPS = "slow_steps"
 
 
 class WorkKey(NamedTuple):

@@ -103,3 +103,14 @@ def test_it_returns_the_code_of_a_failed_decode() -> None:
 
     with Context(demo_model(), SETTINGS) as context:
         assert context.decode(batch) != 0
+
+
+def test_a_build_without_a_gpu_keeps_every_bit_when_layers_are_meant_for_one() -> None:
+    tokens = list(tokens_of("In the beginning"))
+    with Context(demo_model(), SETTINGS) as context:
+        plain = feed(context, 0, tokens, 0)
+
+    with Model(DEMO_MODEL, gpu_layers=99) as model, Context(model, SETTINGS) as context:
+        moved = feed(context, 0, tokens, 0)
+
+    assert np.array_equal(moved, plain)
