@@ -15,6 +15,8 @@ _LEFT_KEY = "market/presence/left/"
 _SILENT_KEY = "market/presence/silent"
 # A device that was not seen for this share of its lease does not count as coverage any more; its claims live on.
 SILENT_SHARE = 0.4
+# Once its connection has been closed for this share of its lease, its replicas are lost; its claims live on.
+GONE_SHARE = 0.25
 _SILENT_KEPT_SECONDS = 60
 
 
@@ -29,6 +31,12 @@ def mark_seen(node_id: str, now: datetime) -> None:
 def mark_all_seen(node_ids: Iterable[str], now: datetime) -> None:
     """One round trip for all nodes; relays call it once per ping interval."""
     cache.set_many({_key(node_id): now.timestamp() for node_id in node_ids}, KEPT_SECONDS)
+
+
+def mark_connected(node_id: str, now: datetime) -> None:
+    """Seen, and by a relay that holds its connection: whatever closed before does not matter any more."""
+    mark_seen(node_id, now)
+    cache.delete(_LEFT_KEY + node_id)
 
 
 def mark_left(node_id: str, now: datetime) -> None:

@@ -18,6 +18,7 @@ class UpkeepReport:
     """left: nodes whose announced time to leave had come. released: nodes whose rewards became available.
 
     standby_microcredits: paid for replicas that were there. retired: claims that ended with their build.
+    lost: claims whose device went away: they have no replica now.
     """
 
     expired_claims: tuple[int, ...]
@@ -25,12 +26,14 @@ class UpkeepReport:
     released: tuple[str, ...]
     standby_microcredits: int = 0
     retired: int = 0
+    lost: tuple[int, ...] = ()
 
 
 def step(now: datetime) -> UpkeepReport:
     """One round of all timers."""
     return UpkeepReport(
         expired_claims=tuple(commands.expire_leases(now)),
+        lost=tuple(commands.lose_gone(now)),
         left=tuple(commands.end_planned_leaves(now)),
         retired=commands.end_retired(now),
         released=tuple(commands.release_earnings(now)),
@@ -43,6 +46,8 @@ def upkeep() -> None:
     report = step(timezone.now())
     if report.expired_claims:
         logger.info("leases expired: claims %s", ", ".join(map(str, report.expired_claims)))
+    if report.lost:
+        logger.info("devices went away: claims %s have no replica now", ", ".join(map(str, report.lost)))
     if report.left:
         logger.info("left as planned: nodes %s", ", ".join(report.left))
 

@@ -93,7 +93,7 @@ class MarketAuthenticator:
 
     async def mark_seen(self, node_id: str) -> None:
         with asking():
-            await sync_to_async(presence.mark_seen)(node_id, datetime.now(UTC))
+            await sync_to_async(presence.mark_connected)(node_id, datetime.now(UTC))
 
     async def mark_left(self, node_id: str) -> None:
         with asking():

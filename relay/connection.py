@@ -362,6 +362,8 @@ class Connection:
             await asyncio.sleep(self._timing.ping_seconds)
             patience = MISSED_PINGS * self._timing.ping_seconds
             if monotonic() - self._heard >= patience:
+                # Before the close, for which a server may wait long where nobody answers.
+                await self.note_left()
                 self.end(CloseCode.SILENT, f"nothing was heard during {MISSED_PINGS} pings")
                 return
             if monotonic() - self._has_read >= patience:

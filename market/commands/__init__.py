@@ -31,7 +31,7 @@ from market.commands.payouts import (
     send_payout,
     settle_item,
 )
-from market.commands.replicas import lose_replica, record_delivery, verify_replica
+from market.commands.replicas import lose_gone, lose_replica, record_delivery, verify_replica
 from market.commands.standby import credit_standby
 from market.commands.work import CreditResult, credit_work, observe_demand
 
@@ -58,6 +58,7 @@ __all__ = [
     "fail_item",
     "forfeit_pending",
     "link_node",
+    "lose_gone",
     "lose_replica",
     "message_node",
     "observe_demand",

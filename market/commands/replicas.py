@@ -1,15 +1,18 @@
 """From an assigned range to a held one: delivered by word, verified by proof, lost when the proof no longer holds."""
 
 import re
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.utils import timezone
 
-from market import queries, store
+from market import presence, queries, store
 from market.commands.claims import open_claim
 from market.errors import BadRequest, DigestMismatch, StaleFence
 from market.events import ReplicaLost, ReplicaVerified, SliceDelivered
 
+GONE_REASON = "its connection closed and it did not come back"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -58,6 +61,34 @@ def lose_replica(claim_id: int, fence: int, reason: str, *, now: datetime | None
             return False
         writer.append([ReplicaLost(claim_id, claim.build, claim.layer, reason[:80], now or timezone.now())])
     return True
+
+
+def lose_gone(now: datetime) -> list[int]:
+    """Replicas of devices that went away are lost, long before their lease ends; the claims that lost one.
+
+    Away is a device whose connection closed a quarter of a lease ago and did not come back, or closed and nothing else
+    was seen of it either for as long as makes a device silent.
+    """
+    if not _gone(queries.all_open_claims(), now):
+        return []
+    with store.writing() as writer:
+        gone = _gone(queries.all_open_claims(), now)[: store.APPEND_LIMIT]
+        lost = [ReplicaLost(claim.claim_id, claim.build, claim.layer, GONE_REASON, now) for claim in gone]
+        if lost:
+            writer.append(lost)
+    return [claim.claim_id for claim in gone]
+
+
+def _gone(claims: Sequence[queries.ClaimView], now: datetime) -> list[queries.ClaimView]:
+    live = [claim for claim in claims if claim.state == "live"]
+    left = presence.left({claim.node_id for claim in live})
+    lease = timedelta(seconds=settings.LEASE_SECONDS)
+    closed_before, seen_before = now - presence.GONE_SHARE * lease, now - presence.SILENT_SHARE * lease
+    return [
+        claim
+        for claim in live
+        if claim.node_id in left and (left[claim.node_id] <= closed_before or claim.silent_since <= seen_before)
+    ]
 
 
 def _fenced(claim: queries.ClaimView, fence: int) -> queries.ClaimView:

@@ -39,3 +39,13 @@ def test_a_closed_connection_and_who_is_silent_are_hints_that_fade() -> None:
     assert presence.silent_nodes() == []
     presence.note_silent({"carol", "bob"})
     assert presence.silent_nodes() == ["bob", "carol"]
+
+
+def test_a_device_that_is_connected_again_has_not_left() -> None:
+    presence.mark_left("bob", MORNING)
+    presence.mark_left("carol", MORNING)
+
+    presence.mark_connected("bob", later(9))
+
+    assert presence.left(["bob", "carol"]) == {"carol": MORNING}
+    assert presence.last_seen(["bob"]) == {"bob": later(9)}

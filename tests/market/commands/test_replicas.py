@@ -1,10 +1,22 @@
 """market/commands/replicas.py: assigned is not held."""
 
 import pytest
+from pytest_django import Settings
 
-from market import commands, queries, store
+from market import commands, presence, queries, snapshots, store
 from market.errors import BadRequest, ClaimEnded, DigestMismatch, StaleFence, UnknownClaim
-from tests.builders import DIGEST, FINGERPRINT, OTHER_DIGEST, claimed, demo_build, registered, verified
+from market.models import Event
+from tests.builders import (
+    DIGEST,
+    FINGERPRINT,
+    MORNING,
+    OTHER_DIGEST,
+    claimed,
+    demo_build,
+    later,
+    registered,
+    verified,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -115,3 +127,65 @@ def test_a_digest_has_one_form(digest: str) -> None:
 
     with pytest.raises(BadRequest):
         commands.record_delivery(claim.node_id, claim.claim_id, claim.fence, digest)
+
+
+def test_a_device_whose_connection_closed_loses_its_replicas_long_before_its_lease(settings: Settings) -> None:
+    settings.LEASE_SECONDS = 120.0
+    presence.recording_since(MORNING)
+    gone, here = registered("Gone"), registered("Here")
+    lost, kept = verified(claimed(gone, layer=0)), verified(claimed(here, layer=1))
+    for device in (gone, here):
+        presence.mark_connected(device.node_id, later(100))
+    presence.mark_left(gone.node_id, later(101))
+
+    assert commands.lose_gone(later(130)) == []
+    assert commands.lose_gone(later(131)) == [lost.claim_id]
+    assert commands.lose_gone(later(132)) == []
+
+    commands.expire_leases(later(132))
+    market = snapshots.build_market(FINGERPRINT, None)
+    assert queries.live_coverage(FINGERPRINT)[:2, 0].tolist() == [0, 1]
+    assert market.present[:2, 0].tolist() == [0, 1], "somebody else may take the slice"
+    assert {claim.claim_id for claim in queries.all_open_claims()} == {lost.claim_id, kept.claim_id}
+    event = Event.objects.latest("position")
+    assert (event.name, event.body["reason"]) == ("replica-lost", "its connection closed and it did not come back")
+
+
+def test_a_device_that_comes_back_soon_loses_nothing(settings: Settings) -> None:
+    settings.LEASE_SECONDS = 120.0
+    presence.recording_since(MORNING)
+    bob = registered()
+    verified(claimed(bob))
+    presence.mark_left(bob.node_id, later(10))
+    presence.mark_connected(bob.node_id, later(39))
+
+    assert commands.lose_gone(later(60)) == []
+
+    assert queries.live_coverage(FINGERPRINT).sum() == 8
+
+
+def test_a_device_that_fell_silent_before_its_connection_closed_waits_no_second_time(settings: Settings) -> None:
+    settings.LEASE_SECONDS = 120.0
+    presence.recording_since(MORNING)
+    bob = registered()
+    claim = verified(claimed(bob))
+    presence.mark_connected(bob.node_id, later(100))
+    presence.mark_left(bob.node_id, later(140))
+
+    assert commands.lose_gone(later(147)) == []
+    assert commands.lose_gone(later(148)) == [claim.claim_id]
+
+
+def test_a_replica_that_was_lost_is_live_again_once_it_is_verified_again(settings: Settings) -> None:
+    settings.LEASE_SECONDS = 120.0
+    presence.recording_since(MORNING)
+    bob = registered()
+    claim = verified(claimed(bob))
+    presence.mark_left(bob.node_id, later(10))
+    commands.lose_gone(later(40))
+
+    presence.mark_connected(bob.node_id, later(50))
+    commands.verify_replica(claim.claim_id, claim.fence, DIGEST, "backbone")
+
+    assert commands.lose_gone(later(80)) == []
+    assert queries.live_coverage(FINGERPRINT).sum() == 8
