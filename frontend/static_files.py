@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+WORKER_SCRIPTS = "/static/worker/"
 Response = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
@@ -53,4 +54,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # Whit
         del response["Content-Type"]
         for name, value in found.headers:
             response[name] = value
+        if request.path_info.startswith(WORKER_SCRIPTS):
+            # A Web Worker of an isolated page must be isolated itself (frontend.security.isolated).
+            response["Cross-Origin-Embedder-Policy"] = "require-corp"
         return response

@@ -19,6 +19,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("join", join_views.join, name="join"),
     path("join/devices", join_views.devices, name="join-devices"),
     path("worker", worker_views.worker, name="worker"),
+    path("worker/offline", worker_views.offline, name="worker-offline"),
+    path("worker-shell.js", worker_views.shell, name="worker-shell"),
+    path("authority.crt", worker_views.authority_certificate, name="authority"),
     path("keys", key_views.keys, name="keys"),
     # Browsers ask for it on pages that name no icon, such as the admin's.
     path("favicon.ico", RedirectView.as_view(url=static("frontend/icon.svg"), permanent=True)),

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +12,9 @@ import redis
 
 from config import embedded_redis
 from config.supervisor import plan, readiness, run_file
+from config.supervisor.authority import certificate_for
+from config.supervisor.greeting import greeting
+from config.supervisor.lan import BadName, lan_names
 from config.supervisor.private_file import secret
 from config.supervisor.supervise import StartFailed, StopRequested, Supervisor
 
@@ -68,6 +71,27 @@ def check_store(url: str) -> None:
         ) from error
 
 
+@dataclass(frozen=True)
+class Lan:
+    """What `up --lan` asks for. names: given by the operator; tls_port: None: plain HTTP only, 0: any free one."""
+
+    names: tuple[str, ...] = ()
+    tls_port: int | None = None
+
+
+def opened(options: plan.Options, lan: Lan) -> plan.Options:
+    """The options for a server that the local network may use. Raises StartFailed, OSError."""
+    try:
+        names = lan_names(lan.names)
+    except BadName as error:
+        raise StartFailed(f"--lan-name: {error}.") from error
+    if lan.tls_port is None:
+        return replace(options, hosts=names.hosts, public_url=f"http://{names.best}:{options.port}")
+    port = free_port("0.0.0.0", lan.tls_port)
+    https = plan.Https(port, certificate_for(options.var_dir, names, datetime.now(UTC)))
+    return replace(options, hosts=names.hosts, public_url=f"https://{names.best}:{port}", https=https)
+
+
 class Launch:
     """One run of `up`. `open_database` migrates it and returns the development API key; `say` prints one line."""
 
@@ -81,10 +105,11 @@ class Launch:
         open_database: Callable[[], str],
         say: Callable[[str], None],
         start_seconds: float,
+        lan: Lan | None = None,
     ) -> None:
         self.options, self.sizes, self.inherited = options, sizes, inherited
         self._database_url, self._open_database, self._say = database_url, open_database, say
-        self._start_seconds = start_seconds
+        self._start_seconds, self._lan = start_seconds, lan
         self._supervisor = Supervisor(options.logs, options.base_dir, say)
         self._started = time.monotonic()
         self._asked_at = 0.0
@@ -99,6 +124,8 @@ class Launch:
         with run_file.owned(self.options.var_dir), self._supervisor.signals_handled():
             port = free_port(self.options.host, self.options.port)
             self.options = replace(self.options, port=port, secret_key=secret_key)
+            if self._lan is not None:
+                self.options = opened(self.options, self._lan)
             try:
                 self._start_store()
                 api_key = self._open_database()
@@ -204,13 +231,4 @@ class Launch:
         self._say(f"  {part:<10} ready after {time.monotonic() - self._started:5.1f} s   {detail}")
 
     def _greet(self) -> None:
-        run = self.options.var_dir / run_file.RUN_FILE
-        self._say(
-            f"Ready.\n"
-            f"  page       {self.options.url}/\n"
-            f"  lend       {self.options.url}/join\n"
-            f"  API        {self.options.url}/v1   (key: api_key in {run})\n"
-            f"  logs       {self.options.logs}/\n"
-            f'Try, in another terminal:\n  .venv/bin/python manage.py generate "In the beginning" --max-tokens 64\n'
-            f"Stop with Ctrl-C."
-        )
+        self._say(greeting(self.options))

@@ -8,6 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from config import embedded_redis
+from config.supervisor.authority import Certificate
 
 # Tasks beside the generations (canary, cancellations) still find a thread when every sequence is busy.
 SPARE_BACKBONE_THREADS = 4
@@ -47,8 +48,27 @@ class ExpertSizes:
 
 
 @dataclass(frozen=True)
+class Https:
+    """Where the web server listens for HTTPS and WSS beside plain HTTP, on all addresses, and with which files."""
+
+    port: int
+    certificate: Certificate
+
+    @property
+    def endpoint(self) -> str:
+        """As Twisted, below Daphne, reads it; colons separate its fields."""
+        key, certificate = (
+            str(path).replace(":", r"\:") for path in (self.certificate.key, self.certificate.certificate)
+        )
+        return f"ssl:{self.port}:interface=0.0.0.0:privateKey={key}:certKey={certificate}"
+
+
+@dataclass(frozen=True)
 class Options:
-    """`redis_url` empty: an embedded server. `budget_bytes` None: enough that all workers hold each expert once."""
+    """`redis_url` empty: an embedded server. `budget_bytes` None: enough that all workers hold each expert once.
+
+    `hosts`: names by which other devices may come in; `public_url`: where they do, empty: only this machine comes in.
+    """
 
     var_dir: Path
     base_dir: Path
@@ -61,6 +81,9 @@ class Options:
     secret_key: str
     budget_bytes: int | None = None
     trace: bool = False
+    hosts: tuple[str, ...] = ()
+    public_url: str = ""
+    https: Https | None = None
 
     @property
     def url(self) -> str:
@@ -90,22 +113,25 @@ def relay_url(url: str) -> str:
 
 def server_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
     """Environment of the server's own processes: the settings that `up` decides, over what the user has set."""
+    public_url = inherited.get("PUBLIC_URL") or options.public_url or options.url
     environment = {
         **inherited,
         "VAR_DIR": str(options.var_dir),
         "MODEL_PATH": str(options.model),
         "REDIS_URL": options.redis_url,
-        "PUBLIC_URL": inherited.get("PUBLIC_URL") or options.url,
+        "PUBLIC_URL": public_url,
         # The backbone dials this machine's relay, whatever name strangers use for it.
         "RELAY_ADDRESS": inherited.get("RELAY_ADDRESS") or options.url.replace("http://", "ws://") + "/relay/",
-        "RELAY_PUBLIC_URL": inherited.get("RELAY_PUBLIC_URL") or relay_url(inherited.get("PUBLIC_URL") or options.url),
+        "RELAY_PUBLIC_URL": inherited.get("RELAY_PUBLIC_URL") or relay_url(public_url),
         "SECRET_KEY": inherited.get("SECRET_KEY") or options.secret_key,
         "PYTHONUNBUFFERED": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
     if options.trace:
         environment["BACKBONE_TRACE_DIR"] = str(options.var_dir / "traces")
-    if options.host not in {"127.0.0.1", "localhost", "::1"} and not inherited.get("ALLOWED_HOSTS"):
+    if options.hosts and not inherited.get("ALLOWED_HOSTS"):
+        environment["ALLOWED_HOSTS"] = ",".join(options.hosts)
+    elif options.host not in {"127.0.0.1", "localhost", "::1"} and not inherited.get("ALLOWED_HOSTS"):
         environment["ALLOWED_HOSTS"] = (
             "*" if options.host in {"0.0.0.0", "::"} else f"{options.host},localhost,127.0.0.1"
         )
@@ -136,6 +162,7 @@ def server(options: Options, inherited: Mapping[str, str]) -> list[ChildSpec]:
 
     web = (
         *(sys.executable, "-m", "daphne", "--bind", options.host, "--port", str(options.port)),
+        *(("--endpoint", options.https.endpoint) if options.https else ()),
         # Daphne would end every relay session after a day; the relay has timers of its own.
         *("--websocket_timeout", "-1", "--no-server-name", "config.asgi:application"),
     )
@@ -158,6 +185,8 @@ def workers(options: Options, sizes: ExpertSizes, inherited: Mapping[str, str]) 
         return []
     budget = options.budget_bytes or budget_per_worker(sizes, options.workers)
     environment = worker_environment(inherited)
+    # The server tells its workers all its relays, those over TLS too.
+    trust = ("--ca", str(options.https.certificate.authority)) if options.https else ()
     return [
         ChildSpec(
             f"local-{number}",
@@ -165,7 +194,7 @@ def workers(options: Options, sizes: ExpertSizes, inherited: Mapping[str, str]) 
             (
                 *(sys.executable, "-m", "inference.worker", "--server", options.url, "--name", f"local-{number}"),
                 *("--state", str(options.var_dir / "workers" / str(number))),
-                *("--budget", str(budget), "--threads", "1"),
+                *("--budget", str(budget), "--threads", "1", *trust),
             ),
             environment,
             stop_seconds=15.0,

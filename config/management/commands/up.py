@@ -10,7 +10,7 @@ from django.core.management import BaseCommand, CommandError, call_command
 from django.db import DatabaseError, connections
 
 from config.embedded_redis import NoRedisServer
-from config.supervisor.launch import Launch
+from config.supervisor.launch import Lan, Launch
 from config.supervisor.plan import ExpertSizes, Options
 from config.supervisor.run_file import AlreadyRunning
 from config.supervisor.supervise import StartFailed
@@ -33,6 +33,13 @@ class Command(BaseCommand):
         add("--model", type=Path, default=settings.MODEL_PATH, help="GGUF to serve (default: %(default)s)")
         add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all (default: %(default)s)")
         add("--port", type=int, default=8000, help="port to listen on; 0: any free one (default: %(default)s)")
+        add("--lan", action="store_true", help="let devices of the local network in: the same as --host 0.0.0.0, "
+            "with addresses and a QR code for phones")  # fmt: skip
+        add("--tls", action="store_true", help="with --lan: HTTPS too, by a certificate authority of its own that "
+            "devices have to trust once; pages over HTTP cannot use all of a phone (docs/browser.md)")  # fmt: skip
+        add("--tls-port", type=int, default=8443, help="port for HTTPS; 0: any free one (default: %(default)s)")
+        add("--lan-name", action="append", default=[], metavar="NAME", help="a name or address by which devices reach "
+            "this machine, beside those it finds itself; may be given several times")  # fmt: skip
         add("--budget", type=parse_size, metavar="SIZE", help="what each local worker lends, for example 42MB "
             "(default: enough that together they hold every expert once, at most 2 GiB)")  # fmt: skip
         add("--trace", action="store_true", help="record every decode in VAR_DIR/traces, for `manage.py verify`")
@@ -44,6 +51,8 @@ class Command(BaseCommand):
             raise CommandError("--workers must not be negative")
         if not options["start_seconds"] > 0:
             raise CommandError("--start-seconds must be positive")
+        if (options["tls"] or options["lan_name"]) and not options["lan"]:
+            raise CommandError("--tls and --lan-name go with --lan")
         try:
             sizes = expert_sizes(options["model"])
             budget_bytes = options["budget"]
@@ -63,7 +72,7 @@ class Command(BaseCommand):
                 var_dir=settings.VAR_DIR,
                 base_dir=settings.BASE_DIR,
                 model=options["model"].expanduser().resolve(),
-                host=options["host"],
+                host="0.0.0.0" if options["lan"] else options["host"],
                 port=options["port"],
                 workers=options["workers"],
                 sequences=settings.BACKBONE_SEQUENCES,
@@ -78,6 +87,9 @@ class Command(BaseCommand):
             open_database=open_database,
             say=self._say,
             start_seconds=options["start_seconds"],
+            lan=Lan(tuple(options["lan_name"]), options["tls_port"] if options["tls"] else None)
+            if options["lan"]
+            else None,
         )
 
     def _say(self, line: str) -> None:

@@ -1,6 +1,5 @@
 // A slice into a kernel's memory, piece by piece: from the browser's store where the digest is right, else from the server.
 
-import { SliceKernel } from "./kernel.js";
 import { ServerError, pause } from "./market.js";
 
 const PIECE_ATTEMPTS = 5;
@@ -20,14 +19,15 @@ export function checkManifest(manifest, claim) {
   if (!same || !fits) throw new BadAnswer("the server's manifest is not that of the claimed slice");
 }
 
-// {kernel, sha256, receivedBytes}. progress(doneBytes, sizeBytes) after each piece. Throws ServerError, BadAnswer, RangeError
-// (no memory), BadSlice; AbortError when `signal` says so.
-export async function downloadSlice({ market, store, module, sha256, claim, progress, signal }) {
+// {kernel, sha256, receivedBytes}. kernels.open(size): room for a slice, as kernel.js; progress(doneBytes, sizeBytes) after
+// each piece. Throws ServerError, BadAnswer, RangeError (no memory), BadSlice; AbortError when `signal` says so.
+export async function downloadSlice({ market, store, kernels, sha256, claim, progress, signal }) {
   const manifest = await market.manifest(claim);
   checkManifest(manifest, claim);
-  const kernel = new SliceKernel(module, manifest.size);
+  const kernel = await kernels.open(manifest.size);
   let receivedBytes = 0;
   progress(0, manifest.size);
+  await store.expect(claim, manifest.size);
   for (let number = 0; number < manifest.pieces.length; number++) {
     signal.throwIfAborted();
     const start = number * manifest.piece_bytes, stop = Math.min(start + manifest.piece_bytes, manifest.size);
@@ -42,7 +42,7 @@ export async function downloadSlice({ market, store, module, sha256, claim, prog
     progress(stop, manifest.size);
   }
   if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer("the pieces do not give the slice of the manifest");
-  kernel.open();
+  await kernel.open();
   return { kernel, sha256: manifest.sha256, receivedBytes };
 }
 

@@ -2,6 +2,7 @@
 
 const ATTEMPTS = 4;
 const FIRST_PAUSE = 0.25;
+const RELAYS_MILLISECONDS = 3000;
 
 export const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
@@ -31,6 +32,11 @@ export class Market {
     return (await this.call("POST", "/api/claims", wish, 1)).claims;
   }
 
+  // The very experts [first, last) of a layer, for a device that still has them. Throws ServerError when it may not.
+  async claimAgain({ build, layer, first, last }) {
+    return (await this.call("POST", "/api/claims", { build, ranges: [{ layer, first, last }] }, 1)).claims;
+  }
+
   release(claimId) {
     return this.call("DELETE", `/api/claims/${claimId}`);
   }
@@ -47,6 +53,11 @@ export class Market {
     return this.call("GET", "/api/me");
   }
 
+  // WebSocket addresses of the server's relays; asked once, since there are others to try.
+  async relays() {
+    return (await this.call("GET", "/api/relays", undefined, 1, AbortSignal.timeout(RELAYS_MILLISECONDS))).relays;
+  }
+
   manifest(claim) {
     return this.call("GET", claim.manifest_url);
   }
@@ -58,10 +69,10 @@ export class Market {
     return new Uint8Array(await response.arrayBuffer().catch(() => { throw unreachable(); }));
   }
 
-  async call(method, path, body, attempts = ATTEMPTS) {
+  async call(method, path, body, attempts = ATTEMPTS, signal = undefined) {
     for (let attempt = 0; ; attempt++) {
       try {
-        const response = await this.request(method, path, body ? { "Content-Type": "application/json" } : {}, body);
+        const response = await this.request(method, path, body ? { "Content-Type": "application/json" } : {}, body, signal);
         if (response.ok) return await response.json();
         throw await errorFrom(response);
       } catch (error) {
@@ -90,7 +101,8 @@ export async function register(name, kernelClass, budgetBytes) {
   return new Market("none").call("POST", "/api/nodes", { name, kernel_class: kernelClass, budget_bytes: budgetBytes }, 1);
 }
 
-const unreachable = () => new ServerError(0, "server_unreachable", "the server cannot be reached");
+const unreachable = () =>
+  new ServerError(0, "server_unreachable", navigator.onLine === false ? "this device is offline" : "the server cannot be reached");
 
 async function errorFrom(response) {
   let code = "http_error", message = `the server answered ${response.status}`;

@@ -1,52 +1,39 @@
-// The page `/worker`: a slider, two buttons, and what the Web Worker reports. Keeps the device's token in this browser.
+// The page `/worker`: the owner's choices, the Web Worker's messages, and what the device does meanwhile (battery, screen,
+// visibility). What is shown is view.js; what is kept between visits is remembered.js.
 
+import { batteryReason, isLow, watchBattery } from "./battery.js";
 import { KERNEL_CLASS } from "./kernel.js";
 import { register } from "./market.js";
+import { remembered } from "./remembered.js";
+import { draw, drawBattery, drawBudget, element } from "./view.js";
 
-const element = (id) => document.getElementById(id);
 const presets = JSON.parse(element("presets").textContent);
-const memory = {
-  // A private window may refuse to keep anything: the page then works until it is closed.
-  values: new Map(),
-  get(key) {
-    try {
-      return localStorage.getItem(`expertswarm.${key}`) ?? this.values.get(key) ?? null;
-    } catch {
-      return this.values.get(key) ?? null;
-    }
-  },
-  set(key, value) {
-    this.values.set(key, value);
-    try {
-      if (value === null) localStorage.removeItem(`expertswarm.${key}`);
-      else localStorage.setItem(`expertswarm.${key}`, value);
-    } catch {
-      // Kept in `values` only.
-    }
-  },
-};
+const SERVICE_WORKER = "/worker-shell.js";
+const HIDDEN = "paused: this tab is hidden; it goes on as soon as you look at it";
 
 let worker = null;
 let state = null;
 let awake = null;
+let battery = null;
+let wasLow = false;
+let lastRest = "";
 
-const bytes = (count) => (count >= 1e9 ? `${(count / 1e9).toFixed(1)} GB` : `${(count / 1e6).toFixed(1)} MB`);
-const credits = (microcredits) => String(Number((microcredits / 1e6).toPrecision(4)));
 const preset = () => presets[Number(element("budget").value)];
+const show = (now) => draw(now, { lending: Boolean(worker), offered: presets.length > 0 });
 
 // --- registration by link: the token stands in the fragment, which no server ever sees ------------------------------------
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!given) return;
   history.replaceState(null, "", location.pathname);
-  memory.set("token", given);
+  remembered.set("token", given);
 }
 
 async function deviceToken() {
-  const known = memory.get("token");
+  const known = remembered.get("token");
   if (known) return known;
-  const { token } = await register(element("name").value, KERNEL_CLASS, preset().size_bytes);
-  memory.set("token", token);
+  const { token } = await register(element("name").value, KERNEL_CLASS, preset().budget_bytes);
+  remembered.set("token", token);
   return token;
 }
 
@@ -54,24 +41,27 @@ async function deviceToken() {
 async function lend() {
   if (worker) return;
   element("lend").disabled = true;
-  show({ phase: "starting", text: "starting" });
+  draw({ phase: "starting", text: "starting" }, { lending: false, offered: false });
   try {
     const token = await deviceToken();
     worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
-    worker.onmessage = ({ data }) => show(data.state);
+    worker.onmessage = ({ data }) => said(data.state);
     worker.onerror = () => ended({ phase: "refused", text: "this browser cannot run the worker: it is too old" });
     const relayUrl = new URL("/relay/", location.href.replace(/^http/, "ws")).href;
-    worker.postMessage({ type: "start", token, name: element("name").value, budgetBytes: preset().size_bytes, relayUrl });
-    memory.set("lending", "1");
-    if (document.hidden) visibilityChanged();
+    lastRest = restReason();
+    worker.postMessage({
+      type: "start", token, relayUrl, name: element("name").value, budgetBytes: preset().budget_bytes, rest: lastRest, battery: battery?.level ?? null,
+    });
+    remembered.set("lending", "1");
     keepAwake();
+    navigator.storage?.persist?.().catch(() => {}); // asks that the experts are not cleared away; a refusal changes nothing
   } catch (error) {
     ended({ phase: "refused", text: `this device could not be registered: ${error.message}` });
   }
 }
 
 function stop() {
-  memory.set("lending", null);
+  remembered.set("lending", null);
   element("stop").disabled = true;
   worker?.postMessage({ type: "stop" });
 }
@@ -82,67 +72,37 @@ function ended(last) {
   state = null;
   awake?.release().catch(() => {});
   awake = null;
-  memory.set("lending", null);
-  if (last.code === "unknown_token" || last.code === "bad_token") memory.set("token", null);
-  draw(last);
+  remembered.set("lending", null);
+  if (last.code === "unknown_token" || last.code === "bad_token") remembered.set("token", null);
+  show(last);
 }
 
 // --- what the worker says -------------------------------------------------------------------------------------------------
-function show(next) {
+function said(next) {
   if (next.phase === "stopped" || next.phase === "refused") ended(next);
-  else draw((state = { ...state, ...next }));
-}
-
-function draw(now) {
-  document.body.dataset.phase = now.phase;
-  element("state").textContent = now.text;
-  element("lend").hidden = Boolean(worker);
-  element("lend").disabled = !presets.length;
-  element("stop").hidden = !worker;
-  element("stop").disabled = false;
-  const download = worker && now.download;
-  element("progress").hidden = !download;
-  if (download) {
-    element("bar").max = download.size;
-    element("bar").value = download.done;
-    element("progress-text").textContent = `${bytes(download.done)} of ${bytes(download.size)}`;
-  }
-  element("rows").textContent = (now.rows ?? 0).toLocaleString("en");
-  element("received").textContent = bytes(now.receivedBytes ?? 0);
-  if (now.earnings) {
-    element("pending").textContent = credits(now.earnings.pending ?? 0);
-    element("available").textContent = credits(now.earnings.available ?? 0);
-  }
-  element("storage").textContent = now.storage ?? "";
-  element("storage").hidden = !now.storage;
-}
-
-function budgetMoved() {
-  const chosen = preset();
-  if (!chosen) return;
-  const text = `${bytes(chosen.size_bytes)}: ${chosen.experts} expert${chosen.experts === 1 ? "" : "s"}`;
-  element("budget-text").textContent = text;
-  element("budget").setAttribute("aria-valuetext", text);
-  element("pays").textContent = chosen.pays ? `up to ${credits(chosen.pays)} credits an hour` : "nothing is wanted at this size now";
-}
-
-function budgetChosen() {
-  memory.set("experts", String(preset().experts));
-  worker?.postMessage({ type: "budget", budgetBytes: preset().size_bytes });
+  else show((state = { ...state, ...next }));
 }
 
 // --- the device -----------------------------------------------------------------------------------------------------------
-function visibilityChanged() {
-  if (!worker) return;
-  if (document.hidden) worker.postMessage({ type: "pause", text: "paused: this tab is hidden; it goes on as soon as you look at it" });
-  else {
-    worker.postMessage({ type: "resume" });
-    keepAwake();
-  }
+function restReason() {
+  if (document.hidden) return HIDDEN;
+  return batteryReason(battery, element("also-on-battery").checked, wasLow);
 }
 
-// Where the browser can (secure addresses), the screen stays on while this tab is looked at.
+// Visibility, battery or the owner's wish changed: rest, or go on.
+function reconsider() {
+  wasLow = isLow(battery, wasLow);
+  drawBattery(battery);
+  const rest = restReason();
+  worker?.postMessage({ type: "battery", level: battery?.level ?? null });
+  if (rest !== lastRest) worker?.postMessage({ type: "rest", text: rest });
+  lastRest = rest;
+  if (!document.hidden) keepAwake();
+}
+
+// Where the browser can (secure addresses), the screen stays on while this tab lends and is looked at.
 async function keepAwake() {
+  if (!worker || (awake && !awake.released)) return;
   try {
     const lock = await navigator.wakeLock?.request("screen");
     if (worker) awake = lock;
@@ -152,27 +112,60 @@ async function keepAwake() {
   }
 }
 
-// Leaving or reloading: the connection closes at once; the claims stay for two minutes, so a reload finds its experts again.
+// Leaving or reloading: the relay is told, if there is time; the connection closes in any case.
 function leaving() {
-  worker?.terminate();
+  const leaves = worker;
   worker = null;
+  leaves?.postMessage({ type: "leave" });
+  setTimeout(() => leaves?.terminate(), 200);
 }
 
 function restored(event) {
-  if (event.persisted && memory.get("lending")) lend();
+  if (event.persisted && remembered.get("lending")) lend();
 }
 
-takeToken();
-element("insecure").hidden = isSecureContext;
-const remembered = presets.findIndex((one) => String(one.experts) === memory.get("experts"));
-if (remembered >= 0) element("budget").value = remembered;
-element("budget").addEventListener("input", budgetMoved);
-element("budget").addEventListener("change", budgetChosen);
-element("lend").addEventListener("click", lend);
-element("stop").addEventListener("click", stop);
-document.addEventListener("visibilitychange", visibilityChanged);
-addEventListener("pagehide", leaving);
-addEventListener("pageshow", restored);
-budgetMoved();
-draw({ phase: "off", text: presets.length ? "off: nothing is lent" : "no model is on offer at the moment; come back later" });
-if (memory.get("lending") && presets.length) lend();
+// --- the shell: an installed page that opens without a network and says so --------------------------------------------------
+function installShell() {
+  navigator.serviceWorker?.register(SERVICE_WORKER, { scope: location.pathname }).catch(() => {
+    // A certificate that the browser does not trust, or storage that is switched off: the page works without.
+  });
+}
+
+function budgetMoved() {
+  if (preset()) drawBudget(preset());
+}
+
+function budgetChosen() {
+  remembered.set("experts", String(preset().experts));
+  worker?.postMessage({ type: "budget", budgetBytes: preset().budget_bytes });
+}
+
+function batteryAllowed() {
+  remembered.set("also-on-battery", element("also-on-battery").checked ? "1" : null);
+  reconsider();
+}
+
+async function begin() {
+  takeToken();
+  element("insecure").hidden = isSecureContext;
+  const known = presets.findIndex((one) => String(one.experts) === remembered.get("experts"));
+  if (known >= 0) element("budget").value = known;
+  element("also-on-battery").checked = Boolean(remembered.get("also-on-battery"));
+  element("budget").addEventListener("input", budgetMoved);
+  element("budget").addEventListener("change", budgetChosen);
+  element("also-on-battery").addEventListener("change", batteryAllowed);
+  element("lend").addEventListener("click", lend);
+  element("stop").addEventListener("click", stop);
+  document.addEventListener("visibilitychange", reconsider);
+  addEventListener("online", () => worker?.postMessage({ type: "online" }));
+  addEventListener("pagehide", leaving);
+  addEventListener("pageshow", restored);
+  budgetMoved();
+  show({ phase: "off", text: presets.length ? "off: nothing is lent" : "no model is on offer at the moment; come back later" });
+  battery = await watchBattery(reconsider);
+  reconsider();
+  if (remembered.get("lending") && presets.length) lend();
+  installShell();
+}
+
+begin();

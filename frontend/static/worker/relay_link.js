@@ -29,10 +29,11 @@ class Peer {
 }
 
 export class RelayLink {
-  // hello(): the fields of HELLO; onRequest(frame): DISPATCH, CHALLENGE or CANCEL, whole; onLost(): the session ended;
-  // onState(text): for people; onRefused({code, message}): no further attempt is made.
-  constructor(url, { hello, onRequest, onOpen, onLost, onState, onRefused }) {
-    Object.assign(this, { url, hello, onRequest, onOpen, onLost, onState, onRefused });
+  // addresses: RelayAddresses; findRelays(): what the server says its relays are; hello(): the fields of HELLO;
+  // onRequest(frame): DISPATCH, CHALLENGE or CANCEL, whole; onLost(): the session ended; onState(text): for people;
+  // onRefused({code, message}): no further attempt is made.
+  constructor(addresses, { findRelays, hello, onRequest, onOpen, onLost, onState, onRefused }) {
+    Object.assign(this, { addresses, findRelays, hello, onRequest, onOpen, onLost, onState, onRefused });
     this.attempt = 0;
     this.stopped = false;
     this.welcome = null;
@@ -63,6 +64,7 @@ export class RelayLink {
   }
 
   stop() {
+    if (this.stopped) return;
     this.stopped = true;
     clearTimeout(this.timer);
     this.socket?.close(1000);
@@ -71,7 +73,7 @@ export class RelayLink {
 
   // --- one connection -------------------------------------------------------------------------------------------------
   dial() {
-    this.socket = new WebSocket(this.url);
+    this.socket = new WebSocket(this.addresses.current);
     const socket = this.socket;
     socket.binaryType = "arraybuffer";
     this.started = this.heard = seconds();
@@ -104,6 +106,8 @@ export class RelayLink {
     switch (frame.type) {
       case TYPE.WELCOME:
         this.welcome = readJson(frame);
+        this.addresses.answered();
+        this.addresses.learn(this.welcome.relays ?? []);
         this.peers = new Map();
         this.reassembler = new Reassembler(MAX_BODY_BYTES);
         return this.onOpen();
@@ -193,10 +197,21 @@ export class RelayLink {
     this.welcome = null;
     this.peers = null;
     if (this.stopped) return;
+    this.addresses.failed();
     if (seconds() - this.started >= GOOD_SECONDS) this.attempt = 0;
     const delay = Math.min(MAX_DELAY, FIRST_DELAY * 2 ** this.attempt) * (0.5 + Math.random() / 2);
     this.attempt = Math.min(this.attempt + 1, 16);
     this.onState(`${reason}; connecting again`);
-    this.timer = setTimeout(() => this.dial(), delay * 1000);
+    this.timer = setTimeout(() => this.dialAgain(), delay * 1000);
+  }
+
+  // The server may have other relays than before; while it does not answer, those that are known have to do.
+  async dialAgain() {
+    try {
+      this.addresses.learn(await this.findRelays());
+    } catch {
+      // A ServerError: see above.
+    }
+    if (!this.stopped) this.dial();
   }
 }

@@ -40,6 +40,8 @@ export class ExpertService {
   constructor(holdings, { send, consumed, onAnswer }) {
     Object.assign(this, { holdings, send, consumed, onAnswer });
     this.queue = [];
+    this.computing = null; // the request that is computed now; null also when nobody wants its answer any more
+    this.working = false;
     this.answered = this.rows = this.refused = 0;
     this.busySeconds = 0;
     // A message to ourselves lets what arrived meanwhile (CANCEL, PING) come before the next computation.
@@ -49,7 +51,9 @@ export class ExpertService {
 
   receive(frame) {
     if (frame.type === TYPE.CANCEL) {
-      this.queue = this.queue.filter((job) => job.stream !== frame.stream || (frame.request && job.request !== frame.request));
+      const isMeant = (job) => job?.stream === frame.stream && (!frame.request || job.request === frame.request);
+      this.queue = this.queue.filter((job) => !isMeant(job));
+      if (isMeant(this.computing)) this.computing = null;
       return;
     }
     if (this.queue.length >= QUEUE_LIMIT) {
@@ -57,35 +61,59 @@ export class ExpertService {
       return;
     }
     this.queue.push(frame);
-    if (this.queue.length === 1) this.channel.port2.postMessage(0);
+    this.next();
   }
 
   // The connection is gone, and everybody with it who could want an answer.
   abandon() {
     this.queue = [];
+    this.computing = null;
   }
 
-  work() {
-    const frame = this.queue.shift();
-    if (frame) this.answer(frame);
-    if (this.queue.length) this.channel.port2.postMessage(0);
+  // Share of the time since the last call that went into computing, 0 to 1; for STATUS.
+  load() {
+    const now = performance.now(), since = now - (this.loadSince ?? now);
+    const load = since > 0 ? Math.min(1, (1000 * this.busySeconds) / since) : 0;
+    this.loadSince = now;
+    this.busySeconds = 0;
+    return load;
   }
 
-  answer(frame) {
+  next() {
+    if (!this.working && this.queue.length) this.channel.port2.postMessage(0);
+  }
+
+  async work() {
+    if (this.working || !this.queue.length) return;
+    this.working = true;
+    await this.answer(this.queue.shift());
+    this.working = false;
+    this.next();
+  }
+
+  async answer(frame) {
     const began = performance.now();
+    this.computing = frame;
+    let body, trouble;
     try {
-      const body = this.compute(frame);
-      this.consumed(frame);
-      this.send(reply(frame, TYPE.RESULT, { rows: frame.rows, pairs: frame.pairs, rowDtype: frame.rowDtype, resultDtype: frame.resultDtype, body }));
-      this.answered += 1;
-      this.rows += frame.pairs;
-      this.onAnswer(frame.pairs);
+      body = await this.compute(frame);
     } catch (error) {
-      this.refuse(frame, error);
+      trouble = error;
     }
     this.busySeconds += (performance.now() - began) / 1000;
+    const isWanted = this.computing === frame;
+    this.computing = null;
+    if (trouble && isWanted) return this.refuse(frame, trouble);
+    this.consumed(frame);
+    if (!isWanted) return undefined;
+    this.send(reply(frame, TYPE.RESULT, { rows: frame.rows, pairs: frame.pairs, rowDtype: frame.rowDtype, resultDtype: frame.resultDtype, body }));
+    this.answered += 1;
+    this.rows += frame.pairs;
+    return this.onAnswer(frame.pairs);
   }
 
+  // The body of the RESULT: at once, or as a promise where threads or a graphics card compute. Throws, or rejects with,
+  // Refused, BadRequest, UnknownExpert.
   compute(frame) {
     const { fence, claimId, pairs, weights, rows } = readDispatch(frame);
     const holding = this.holdings.get(claimId);

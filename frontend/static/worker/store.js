@@ -1,6 +1,9 @@
 // Pieces of slices in IndexedDB, which browsers offer at insecure addresses too. What cannot be kept is downloaded again.
+// Keys: BUILD/LAYER/FIRST-LAST/NUMBER for a piece, and .../size for the bytes of the whole slice.
 
-const NAME = "expertswarm", PIECES = "pieces";
+const NAME = "expertswarm", PIECES = "pieces", SIZE = "size";
+const SPARE_BYTES = 8 << 20; // what the browser needs beside the pieces
+const KEY = /^([^/]+)\/(\d+)\/(\d+)-(\d+)\/size$/;
 
 const done = (request) => new Promise((resolve, reject) => {
   request.onsuccess = () => resolve(request.result);
@@ -27,6 +30,31 @@ export class PieceStore {
     this.trouble = full
       ? "this browser gives no more room for storage: after a reload the experts are downloaded again"
       : "this browser keeps nothing (a private window?): after a reload the experts are downloaded again";
+  }
+
+  // Says beforehand when the browser has no room for so much; where it does not tell its room, writing will.
+  async expect(claim, size) {
+    if (!this.database) return;
+    await this.put(claim, SIZE, size);
+    const { quota = Infinity, usage = 0 } = (await navigator.storage?.estimate?.().catch(() => ({}))) ?? {};
+    if (size + SPARE_BYTES > quota - usage && !(await this.get(claim, 0))) this.note({ name: "QuotaExceededError" });
+  }
+
+  // Slices of which pieces are here: [{build, layer, first, last, size_bytes}].
+  async ranges() {
+    if (!this.database) return [];
+    try {
+      const found = [];
+      for (const key of await done(this.table("readonly").getAllKeys())) {
+        const [, build, layer, first, last] = KEY.exec(key) ?? [];
+        if (!build) continue;
+        const size = await done(this.table("readonly").get(key));
+        found.push({ build, layer: Number(layer), first: Number(first), last: Number(last), size_bytes: size });
+      }
+      return found;
+    } catch {
+      return [];
+    }
   }
 
   static folder(claim) {

@@ -1,13 +1,18 @@
 // The Web Worker: everything but the page. Messages:
-//   from the page  {type: "start", token, name, budgetBytes, relayUrl}   once
+//   from the page  {type: "start", token, name, budgetBytes, relayUrl, rest, battery}   once; rest: "" or why to begin resting
 //                  {type: "budget", budgetBytes}
-//                  {type: "pause", text}, {type: "resume"}
-//                  {type: "stop"}                                         give everything back
-//   to the page    {type: "state", state}                                 state: lifecycle.js; phases: starting, idle,
-//                  downloading, checking, serving, waiting, paused, stopped, refused
+//                  {type: "rest", text}        why to rest; "": go on
+//                  {type: "battery", level}    0 to 1, or null where it is not known
+//                  {type: "online"}            the network is back: no need to wait
+//                  {type: "leave"}             the page goes away; claims stay for the rest of their lease
+//                  {type: "stop"}              give everything back
+//   to the page    {type: "state", state}      state: {phase, code, text, rows, receivedBytes, earnings, storage, connected,
+//                  slices: [{label, done, size, here}]}; phases: starting, idle, downloading, checking, serving, waiting,
+//                  paused, stopped, refused
 
-import { compileKernel } from "./kernel.js";
+import { KERNEL_CLASS, SliceKernel, TYPES, compileKernel } from "./kernel.js";
 import { Lifecycle } from "./lifecycle.js";
+import { Pace, digestSeconds } from "./pace.js";
 import { Sha256 } from "./sha256.js";
 import { PieceStore } from "./store.js";
 
@@ -15,6 +20,7 @@ const REPORT_MILLISECONDS = 200;
 let lifecycle = null;
 let waiting = null;
 let timer = null;
+const early = []; // what the page said before there was a lifecycle
 
 // At most five reports a second, always ending with the last one.
 function report(state) {
@@ -25,22 +31,32 @@ function report(state) {
   }, REPORT_MILLISECONDS);
 }
 
-async function start({ token, name, budgetBytes, relayUrl }) {
+async function start({ rest, battery, ...given }) {
   try {
     const module = await compileKernel(new URL("./kernel.wasm", import.meta.url));
-    const store = await PieceStore.open();
-    lifecycle = new Lifecycle({ token, name, budgetBytes, relayUrl, module, store, sha256: new Sha256(module), report });
+    const kernels = { open: (size) => new SliceKernel(module, size), kernelClass: KERNEL_CLASS, types: TYPES, threads: 1 };
+    const sha256 = new Sha256(module), store = await PieceStore.open();
+    const pace = new Pace(() => digestSeconds(sha256));
+    lifecycle = new Lifecycle({ ...given, kernels, store, sha256, pace, battery, restText: rest, report });
   } catch (error) {
     postMessage({ type: "state", state: { phase: "refused", code: "no_kernel", text: `this browser cannot compute experts: ${error.message}` } });
     return;
   }
+  early.forEach(obey);
   await lifecycle.run();
+}
+
+function obey(data) {
+  if (data.type === "budget") lifecycle.setBudget(data.budgetBytes);
+  else if (data.type === "rest") lifecycle.rest("page", data.text);
+  else if (data.type === "battery") lifecycle.setBattery(data.level);
+  else if (data.type === "online") lifecycle.wake?.();
+  else if (data.type === "leave") lifecycle.leave();
+  else if (data.type === "stop") lifecycle.stop();
 }
 
 onmessage = ({ data }) => {
   if (data.type === "start") start(data);
-  else if (data.type === "budget") lifecycle?.setBudget(data.budgetBytes);
-  else if (data.type === "pause") lifecycle?.pause(data.text);
-  else if (data.type === "resume") lifecycle?.resume();
-  else if (data.type === "stop") lifecycle?.stop();
+  else if (lifecycle) obey(data);
+  else early.push(data);
 };
