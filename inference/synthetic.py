@@ -4,7 +4,7 @@ llama.cpp loads and runs all of them but `sparse122b`. They borrow the demo mode
 `path` at once when the file there was made by the same call, so callers may keep a folder of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from inference.gguf_header import type_number
 from inference.gguf_index import EXPERT_TENSOR
 from inference.synthetic_blocks import Shape
 from inference.synthetic_file import Kind, Recipe, Tensor, copied_metadata, split, write, write_sparse
-from inference.synthetic_weights import Q4_K, quantize
+from inference.synthetic_weights import Q4_K, Q6_K, quantize
 
 __all__ = [
     "DEMO_MODEL",
     "SHAPE_122B",
     "Shape",
     "demo_variant",
+    "full122b",
     "shape122b",
     "small_gpt_oss",
     "small_qwen3moe",
@@ -101,11 +102,7 @@ def sparse122b(path: Path, filled: Iterable[tuple[int, int, int]] = ((0, 0, 1), 
     their real number, so that the header costs what a real one costs. Of no use to llama.cpp.
     """
     shape = replace(SHAPE_122B, nextn=1)
-    recipe = _qwen35moe(shape, seed=0)
-    tokens = [f"token{number}" for number in range(shape.vocabulary)]
-    recipe.metadata["tokenizer.ggml.model"] = ("gpt2", Kind.STRING, None)
-    recipe.metadata["tokenizer.ggml.tokens"] = (tokens, Kind.ARRAY, Kind.STRING)
-    recipe.metadata["tokenizer.ggml.merges"] = (tokens[:MERGES_122B], Kind.ARRAY, Kind.STRING)
+    recipe = _with_full_tokenizer(_qwen35moe(shape, seed=0), shape.vocabulary)
     sizes = {tensor.name: tensor.size // shape.experts for tensor in recipe.tensors if "_exps." in tensor.name}
     spans = [
         (name, first * sizes[name], (last - first) * sizes[name])
@@ -113,6 +110,27 @@ def sparse122b(path: Path, filled: Iterable[tuple[int, int, int]] = ((0, 0, 1), 
         for name in (f"blk.{layer}.ffn_{role}_exps.weight" for role in ROLES)
     ]
     return write_sparse(recipe, path, spans)
+
+
+def full122b(
+    path: Path,
+    layers: int = SHAPE_122B.layers,
+    seed: int = 0,
+    *,
+    sparse: bool = False,
+    processes: int = 1,
+    progress: Callable[[float], None] = lambda share: None,
+    shape: Shape = SHAPE_122B,
+) -> Path:
+    """The 122B as people download it: Q4_K_M's mix of types, MTP block, vocabulary of 248,320; 76 GB with 48 layers.
+
+    llama.cpp loads and runs it. With fewer layers the last eighth of them still gets more bits, and every 2nd (4th) is
+    attention. sparse: header and a hole, which reads as zeros. progress: the share of the bytes that are written.
+    """
+    interval = min(shape.attention_interval, layers)
+    full = replace(shape, layers=layers, attention_interval=interval, nextn=1, mixed=True)
+    recipe = _with_full_tokenizer(_qwen35moe(full, seed), full.vocabulary)
+    return write_sparse(recipe, path, ()) if sparse else write(recipe, path, processes=processes, progress=progress)
 
 
 def demo_variant(
@@ -177,6 +195,8 @@ def _qwen35moe(shape: Shape, seed: int) -> Recipe:
     blocks.hybrid_metadata(recipe, shape)
     recipe.norm("output_norm.weight", shape.n_embd)
     recipe.matrix("token_embd.weight", (shape.vocabulary, shape.n_embd), Q4_K)
+    if shape.mixed:
+        recipe.matrix("output.weight", (shape.vocabulary, shape.n_embd), Q6_K)
     for block in range(shape.layers + shape.nextn):
         blocks.block_norms(recipe, block, shape.n_embd, "post_attention_norm")
         if block >= shape.layers or (block + 1) % shape.attention_interval == 0:
@@ -196,6 +216,24 @@ def _attention_only(architecture: str, shape: Shape, seed: int) -> Recipe:
     blocks.attention_metadata(recipe, shape)
     recipe.norm("output_norm.weight", shape.n_embd)
     recipe.matrix("token_embd.weight", (shape.vocabulary, shape.n_embd), Q4_K)
+    return recipe
+
+
+def _with_full_tokenizer(recipe: Recipe, vocabulary: int) -> Recipe:
+    """The demo's tokenizer, padded with tokens and merges that no text reaches to the number that the real one has."""
+    copied = copied_metadata(gguf.GGUFReader(DEMO_MODEL), "tokenizer.")
+    tokens, merges = (list(copied[f"tokenizer.ggml.{name}"][0]) for name in ("tokens", "merges"))
+    kinds = list(copied["tokenizer.ggml.token_type"][0])
+    tokens += [f"[unused{number}]" for number in range(len(tokens), vocabulary)]
+    merges += [
+        f"[unused{number}] [unused]"
+        for number in range(len(merges), vocabulary - (SHAPE_122B.vocabulary - MERGES_122B))
+    ]
+    kinds += [int(gguf.TokenType.UNUSED)] * (len(tokens) - len(kinds))
+    recipe.metadata |= copied
+    recipe.metadata["tokenizer.ggml.tokens"] = (tokens, Kind.ARRAY, Kind.STRING)
+    recipe.metadata["tokenizer.ggml.merges"] = (merges, Kind.ARRAY, Kind.STRING)
+    recipe.metadata["tokenizer.ggml.token_type"] = (kinds, Kind.ARRAY, Kind.INT32)
     return recipe
 
 

@@ -6,14 +6,16 @@ llama-cpp-python 0.3.36.
 
 from dataclasses import dataclass
 
-from inference.synthetic_file import F32, Q4_K, Recipe
+from inference.synthetic_file import Recipe
+from inference.synthetic_weights import F32, Q4_K, Q5_K, Q6_K
 
 
 @dataclass(frozen=True)
 class Shape:
     """Sizes of a hybrid (Gated DeltaNet and attention) MoE model; the defaults are Qwen3.5-122B-A10B's.
 
-    `nextn` blocks come after `layers` trunk blocks and hold experts that plain decoding never calls.
+    `nextn` blocks come after `layers` trunk blocks and hold experts that plain decoding never calls. `mixed`: the types
+    of llama.cpp's Q4_K_M, which gives some tensors more bits (llama-quant.cpp as of llama-cpp-python 0.3.36).
     """
 
     layers: int = 48
@@ -33,6 +35,13 @@ class Shape:
     vocabulary: int = 248_320
     expert_type: int = Q4_K
     down_type: int = Q4_K
+    mixed: bool = False
+
+    def more_bits(self, block: int, plain: int = Q4_K) -> int:
+        """Q6_K in the blocks that Q4_K_M favours: the first and last eighth, and every third between; else `plain`."""
+        eighth = self.layers // 8
+        favoured = block < eighth or block >= 7 * self.layers // 8 or (block - eighth) % 3 == 2
+        return Q6_K if self.mixed and favoured else plain
 
 
 def hybrid_metadata(recipe: Recipe, shape: Shape) -> None:
@@ -77,7 +86,7 @@ def attention(recipe: Recipe, block: int, shape: Shape) -> None:
     query, cache = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     recipe.matrix(f"blk.{block}.attn_q.weight", (2 * query, shape.n_embd), Q4_K)
     recipe.matrix(f"blk.{block}.attn_k.weight", (cache, shape.n_embd), Q4_K)
-    recipe.matrix(f"blk.{block}.attn_v.weight", (cache, shape.n_embd), Q4_K)
+    recipe.matrix(f"blk.{block}.attn_v.weight", (cache, shape.n_embd), shape.more_bits(block))
     recipe.matrix(f"blk.{block}.attn_output.weight", (shape.n_embd, query), Q4_K)
     recipe.norm(f"blk.{block}.attn_q_norm.weight", shape.head_size)
     recipe.norm(f"blk.{block}.attn_k_norm.weight", shape.head_size)
@@ -86,7 +95,7 @@ def attention(recipe: Recipe, block: int, shape: Shape) -> None:
 def delta_net(recipe: Recipe, block: int, shape: Shape) -> None:
     value = shape.value_heads * shape.state_size
     mixed = 2 * shape.key_groups * shape.state_size + value
-    recipe.matrix(f"blk.{block}.attn_qkv.weight", (mixed, shape.n_embd), Q4_K)
+    recipe.matrix(f"blk.{block}.attn_qkv.weight", (mixed, shape.n_embd), Q5_K if shape.mixed else Q4_K)
     recipe.matrix(f"blk.{block}.attn_gate.weight", (value, shape.n_embd), Q4_K)
     recipe.matrix(f"blk.{block}.ssm_conv1d.weight", (mixed, shape.convolution), F32)
     recipe.vector(f"blk.{block}.ssm_dt.bias", shape.value_heads, -4.0, 0.0)
@@ -102,14 +111,15 @@ def experts(recipe: Recipe, block: int, shape: Shape) -> None:
     for role in ("gate", "up"):
         name = f"blk.{block}.ffn_{role}_exps.weight"
         recipe.matrix(name, (shape.experts, shape.n_ff, shape.n_embd), shape.expert_type)
-    recipe.matrix(f"blk.{block}.ffn_down_exps.weight", (shape.experts, shape.n_embd, shape.n_ff), shape.down_type)
+    down_type = shape.more_bits(block, shape.down_type)
+    recipe.matrix(f"blk.{block}.ffn_down_exps.weight", (shape.experts, shape.n_embd, shape.n_ff), down_type)
 
 
 def shared_expert(recipe: Recipe, block: int, shape: Shape) -> None:
     recipe.vector(f"blk.{block}.ffn_gate_inp_shexp.weight", shape.n_embd, -0.03, 0.03)
     recipe.matrix(f"blk.{block}.ffn_gate_shexp.weight", (shape.n_ff, shape.n_embd), Q4_K)
     recipe.matrix(f"blk.{block}.ffn_up_shexp.weight", (shape.n_ff, shape.n_embd), Q4_K)
-    recipe.matrix(f"blk.{block}.ffn_down_shexp.weight", (shape.n_embd, shape.n_ff), Q4_K)
+    recipe.matrix(f"blk.{block}.ffn_down_shexp.weight", (shape.n_embd, shape.n_ff), shape.more_bits(block))
 
 
 def nextn(recipe: Recipe, block: int, shape: Shape) -> None:

@@ -4,8 +4,9 @@ A recipe is metadata plus tensors whose data are made only when they are written
 """
 
 import logging
+import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,20 +88,58 @@ class Recipe:
         self.vector(name, length, 0.9, 1.1)
 
 
-def write(recipe: Recipe, path: Path) -> Path:
-    """Write the model (a temporary neighbour is renamed), unless `path` holds the same recipe already."""
+def write(
+    recipe: Recipe, path: Path, *, processes: int = 1, progress: Callable[[float], None] = lambda share: None
+) -> Path:
+    """Write the model (a temporary neighbour is renamed), unless `path` holds the same recipe already.
+
+    processes: forked ones, each with a tensor at a time, for files that one core would write for minutes.
+    """
     if _holds(path, recipe):
         return path
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        writer = _write_header(recipe, temporary)
-        for tensor in recipe.tensors:
-            writer.write_tensor_data(tensor.make())
-        writer.close()
+        write_sparse(recipe, temporary, ())
+        total, done = sum(tensor.size for tensor in recipe.tensors), 0
+        for size in _filled(recipe, temporary, processes):
+            done += size
+            progress(done / total)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def _filled(recipe: Recipe, path: Path, processes: int) -> Iterator[int]:
+    """Writes the data of every tensor, the largest first; yields the bytes of each when it is there."""
+    places = read_header(path).tensors
+
+    def fill(number: int) -> int:
+        tensor = recipe.tensors[number]
+        with open(path, "r+b") as file:
+            file.seek(places[tensor.name].offset)
+            file.write(np.ascontiguousarray(tensor.make()).view(np.uint8).data)
+        return tensor.size
+
+    order = sorted(range(len(recipe.tensors)), key=lambda number: -recipe.tensors[number].size)
+    if processes == 1:
+        yield from map(fill, order)
+        return
+    # Forked children inherit the recipe, whose closures cannot be pickled.
+    with multiprocessing.get_context("fork").Pool(processes, _inherit, [fill]) as pool:
+        yield from pool.imap_unordered(_call_inherited, order)
+
+
+_inherited: Callable[[int], int]
+
+
+def _inherit(function: Callable[[int], int]) -> None:
+    global _inherited
+    _inherited = function
+
+
+def _call_inherited(number: int) -> int:
+    return _inherited(number)
 
 
 def write_sparse(recipe: Recipe, path: Path, filled: Iterable[tuple[str, int, int]]) -> Path:

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
@@ -8,6 +9,7 @@ from inference.gguf_index import open_index
 from inference.synthetic import (
     SHAPE_122B,
     demo_variant,
+    full122b,
     shape122b,
     small_gpt_oss,
     small_qwen3moe,
@@ -15,6 +17,7 @@ from inference.synthetic import (
     sparse122b,
     split,
 )
+from inference.synthetic_weights import generator, random_matrix
 from tests.model_files import DEMO_MODEL, logits
 
 # llama.cpp can do with a 122B of narrow experts what it does with the real one: all ratios of the dense path are kept.
@@ -37,6 +40,42 @@ def test_llama_cpp_runs_the_small_models(tmp_path: Path, build, expert_type: str
     assert 0.1 < values.std() < 10
     assert open_index(path).layers[0].type_names == (expert_type,) * 3
     assert path.stat().st_size < 32e6
+
+
+def test_llama_cpp_runs_the_mix_of_types_with_the_whole_vocabulary(tmp_path: Path) -> None:
+    path = full122b(tmp_path / "model.gguf", layers=8, processes=2, shape=replace(NARROW_122B, n_embd=512))
+
+    values = logits(path)
+    index = open_index(path)
+
+    assert values.shape[1] == 248_320
+    assert np.isfinite(values).all()
+    assert 0.1 < values.std() < 10
+    assert [index.layers[layer].type_names[2] for layer in range(8)] == [
+        "Q6_K", "Q4_K", "Q4_K", "Q6_K", "Q4_K", "Q4_K", "Q6_K", "Q6_K",
+    ]  # fmt: skip
+
+
+def test_several_processes_write_what_one_writes_and_tell_how_far_they_are(tmp_path: Path) -> None:
+    shares: list[float] = []
+    narrow = replace(NARROW_122B, experts=8, vocabulary=8192)
+
+    alone = full122b(tmp_path / "alone.gguf", 2, shape=narrow)
+    together = full122b(tmp_path / "together.gguf", 2, processes=3, progress=shares.append, shape=narrow)
+
+    assert together.read_bytes() == alone.read_bytes()
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("ggml_type", "name"), [(12, "Q4_K"), (13, "Q5_K"), (14, "Q6_K")])
+def test_random_blocks_have_the_deviation_that_was_asked_for(ggml_type: int, name: str) -> None:
+    matrix = random_matrix(generator(7, name), (64, 4096), ggml_type)
+
+    values = gguf.quants.dequantize(matrix, gguf.GGMLQuantizationType(ggml_type))
+
+    assert values.std() == pytest.approx(4096**-0.5, rel=0.1)
+    assert abs(values.mean()) < 0.02 * values.std()
 
 
 def test_a_prediction_block_does_not_change_what_the_model_says(tmp_path: Path) -> None:
