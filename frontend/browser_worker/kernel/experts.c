@@ -33,6 +33,23 @@ int EXPORT(describe)(uint32_t role, uint32_t type, uint32_t n_in, uint32_t n_out
     return OK;
 }
 
+/* Bytes of scratch memory that `arrange` wants. */
+uint32_t EXPORT(arrange_bytes)(uint32_t role) {
+    return is_arranged(matrices[role].type) ? (uint32_t)matrix_bytes(matrices[role].type, matrices[role].n_in, WIDE) : 0;
+}
+
+/* Puts a described matrix of all experts into the order that products want (arranged.h), in place; once, before the
+   first `compute`. */
+void EXPORT(arrange)(uint32_t role, uint8_t *scratch) {
+    const matrix *m = &matrices[role];
+    for (uint32_t expert = 0; expert < experts; expert++) {
+        uint8_t *data = (uint8_t *)m->data + expert * m->expert_bytes;
+        if (m->type == Q4_K) arrange_rows(Q4_K, data, m->n_in, m->n_out, scratch);
+        if (m->type == Q5_K) arrange_rows(Q5_K, data, m->n_in, m->n_out, scratch);
+        if (m->type == Q6_K) arrange_rows(Q6_K, data, m->n_in, m->n_out, scratch);
+    }
+}
+
 static enum rounding rounding_of(int role) { return facts_of(matrices[role].type).rounding; }
 
 /* Bytes of one q8 row of this slice; 0 where only float32 rows are exact. */

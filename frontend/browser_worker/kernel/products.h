@@ -1,22 +1,21 @@
 /* Products of one weight matrix with prepared rows: out[r][o] = sum over i of weights[o][i] * rows[r][i].
 
    Weights are decoded for eight outputs at a time, one block of each, and every row meets them while they lie in the
-   first cache; the innermost loop holds a tile of 2 outputs x 4 rows in registers. A single row of Q4_K, the common
-   case, has a loop of its own without that detour. Integer sums are exact, so only the order of float sums differs from ggml's. */
+   first cache; the innermost loop holds a tile of 2 outputs x 4 rows in registers. Q4_K, Q5_K and Q6_K have ways of their
+   own (wide.h). Integer sums are exact, so only the order of float sums differs from ggml's. */
 #ifndef PRODUCTS_H
 #define PRODUCTS_H
 
-#include "blocks.h"
+#define MAX_ROWS 32
+
+#include "wide.h"
 
 #define OUTPUTS 8 /* decoded at once */
-#define MAX_ROWS 32
 
 typedef struct { uint32_t type, n_in, n_out; const uint8_t *data; uint32_t expert_bytes; } matrix;
 
 /* Sums of one group of outputs: [row][output], four partial sums each. */
 static v128_t totals[MAX_ROWS][OUTPUTS];
-
-INLINE v128_t dot(v128_t sum, v128_t a, v128_t b) { return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(a, b)); }
 
 INLINE v128_t scaled(v128_t integers, float scale) {
     return wasm_f32x4_mul(wasm_f32x4_convert_i32x4(integers), wasm_f32x4_splat(scale));
@@ -24,7 +23,7 @@ INLINE v128_t scaled(v128_t integers, float scale) {
 
 /* Two outputs x R rows of one block of 256. */
 #define K_TILE(R)                                                                                                      \
-    APART void k_tile_##R(const k_weights *w, const k_block *const *rows, v128_t (*total)[OUTPUTS], int minima) {      \
+    APART void k_tile_##R(const k_weights *w, const k_block *const *rows, v128_t (*total)[OUTPUTS]) {                  \
         const k_block *x[R];                                                                                           \
         v128_t sums[R][2];                                                                                             \
         UNROLL for (int r = 0; r < R; r++) x[r] = rows[r], sums[r][0] = sums[r][1] = wasm_i32x4_const_splat(0);        \
@@ -38,14 +37,8 @@ INLINE v128_t scaled(v128_t integers, float scale) {
                 }                                                                                                      \
             }                                                                                                          \
         UNROLL for (int r = 0; r < R; r++)                                                                             \
-            UNROLL for (int o = 0; o < 2; o++) {                                                                       \
-                v128_t sum = wasm_f32x4_add(total[r][o], scaled(sums[r][o], w[o].d * x[r]->d));                        \
-                if (minima) {                                                                                          \
-                    v128_t below = wasm_i32x4_dot_i16x8(wasm_v128_load(w[o].minima), wasm_v128_load(x[r]->sums));      \
-                    sum = wasm_f32x4_sub(sum, scaled(below, w[o].dmin * x[r]->d));                                     \
-                }                                                                                                      \
-                total[r][o] = sum;                                                                                     \
-            }                                                                                                          \
+            UNROLL for (int o = 0; o < 2; o++)                                                                         \
+                total[r][o] = wasm_f32x4_add(total[r][o], scaled(sums[r][o], w[o].d * x[r]->d));                       \
     }
 K_TILE(1)
 K_TILE(2)
@@ -100,7 +93,7 @@ typedef void (*small_decoder)(const uint8_t *block, small_weights *to);
 INLINE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
 INLINE void k_product(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out,
-                      k_decoder decode, uint32_t block_bytes, const int minima) {
+                      k_decoder decode, uint32_t block_bytes) {
     static k_weights weights[OUTPUTS];
     uint32_t blocks = m->n_in / 256;
     for (uint32_t output = 0; output < m->n_out; output += OUTPUTS) {
@@ -112,9 +105,9 @@ INLINE void k_product(const matrix *m, const uint8_t *data, const void *const *r
                 decode(data + ((output + o) * blocks + b) * block_bytes, weights + o);
             for (int o = 0; o < OUTPUTS; o += 2) {
                 uint32_t r = 0;
-                for (; r + 4 <= count; r += 4) k_tile_4(weights + o, at + r, total_of(r, o), minima);
-                if (r + 2 <= count) k_tile_2(weights + o, at + r, total_of(r, o), minima), r += 2;
-                if (r < count) k_tile_1(weights + o, at + r, total_of(r, o), minima);
+                for (; r + 4 <= count; r += 4) k_tile_4(weights + o, at + r, total_of(r, o));
+                if (r + 2 <= count) k_tile_2(weights + o, at + r, total_of(r, o)), r += 2;
+                if (r < count) k_tile_1(weights + o, at + r, total_of(r, o));
             }
         }
         store_totals(out, count, output);
@@ -169,68 +162,14 @@ INLINE void float_product(const matrix *m, const uint8_t *data, const void *cons
     }
 }
 
-/* --- one row of Q4_K ---------------------------------------------------------------------------------------------- */
-
-/* 32 bytes hold 32 values in their low nibbles and the next 32 in their high ones; `x` are those 64 values of the row.
-   The nibbles of 16-bit lanes are taken out where they stand: the odd low ones 256 times too large, the even high ones
-   16 times; shifting the sums back is exact. */
-INLINE v128_t q4_pair(const uint8_t *q, const int16_t *x, v128_t scale_low, v128_t scale_high) {
-    v128_t a = wasm_v128_load(q), b = wasm_v128_load(q + 16);
-    v128_t even = wasm_i16x8_const_splat(0x000f), odd = wasm_i16x8_const_splat(0x0f00), even_high = wasm_i16x8_const_splat(0x00f0);
-    v128_t sum = wasm_i32x4_dot_i16x8(wasm_v128_and(a, odd), wasm_v128_load(x + 8));
-    sum = wasm_i32x4_shr(dot(sum, wasm_v128_and(b, odd), wasm_v128_load(x + 24)), 8);
-    sum = dot(sum, wasm_v128_and(a, even), wasm_v128_load(x));
-    sum = dot(sum, wasm_v128_and(b, even), wasm_v128_load(x + 16));
-    v128_t total = wasm_i32x4_mul(sum, scale_low);
-    sum = wasm_i32x4_dot_i16x8(wasm_v128_and(a, even_high), wasm_v128_load(x + 32));
-    sum = wasm_i32x4_shr(dot(sum, wasm_v128_and(b, even_high), wasm_v128_load(x + 48)), 4);
-    sum = dot(sum, wasm_u16x8_shr(a, 12), wasm_v128_load(x + 40));
-    sum = dot(sum, wasm_u16x8_shr(b, 12), wasm_v128_load(x + 56));
-    return wasm_i32x4_add(total, wasm_i32x4_mul(sum, scale_high));
-}
-
-#define LANE(v, i) wasm_i32x4_shuffle(v, v, i, i, i, i)
-
-/* Engines gather the loads of a basic block at its start: the loop over four pairs stays a loop, so that what it loads
-   fits into the registers. */
-APART float q4_k_one_output(const uint8_t *block, const k_block *x, uint32_t blocks) {
-    v128_t total = wasm_f32x4_const_splat(0);
-    static uint32_t scales[8];
-    for (uint32_t b = 0; b < blocks; b++, block += 144, x++) {
-        packed_scales packed = unpack_scales(block + 4);
-        v128_t eight = wasm_u16x8_extend_low_u8x16(wasm_i64x2_splat((int64_t)packed.scales));
-        wasm_v128_store(scales, wasm_u32x4_extend_low_u16x8(eight));
-        wasm_v128_store(scales + 4, wasm_u32x4_extend_high_u16x8(eight));
-        v128_t minima = wasm_u16x8_extend_low_u8x16(wasm_i64x2_splat((int64_t)packed.minima));
-        v128_t below = wasm_i32x4_dot_i16x8(minima, wasm_v128_load(x->sums));
-        v128_t factors = wasm_f32x4_mul(floats_of_scales(wasm_u32x4_extend_low_u16x8(wasm_v128_load32_zero(block))),
-                                        wasm_f32x4_splat(x->d));
-        total = wasm_f32x4_sub(total, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(below), LANE(factors, 1)));
-        v128_t sum = wasm_i32x4_const_splat(0);
-        _Pragma("clang loop unroll(disable)")
-        for (int j = 0; j < 4; j++) {
-            v128_t two = wasm_v128_load64_zero(scales + 2 * j);
-            sum = wasm_i32x4_add(sum, q4_pair(block + 16 + 32 * j, x->q + 64 * j, LANE(two, 0), LANE(two, 1)));
-        }
-        total = wasm_f32x4_add(total, wasm_f32x4_mul(wasm_f32x4_convert_i32x4(sum), LANE(factors, 0)));
-    }
-    return sum_of_lanes(total);
-}
-
-static void q4_k_one_row(const matrix *m, const uint8_t *data, const k_block *row, float *out) {
-    uint32_t blocks = m->n_in / 256;
-    for (uint32_t output = 0; output < m->n_out; output++, data += blocks * 144)
-        out[output] = q4_k_one_output(data, row, blocks);
-}
-
 #define PRODUCT(NAME, CALL)                                                                                            \
     APART void NAME(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out) { \
         CALL;                                                                                                          \
     }
-PRODUCT(q4_k_product, k_product(m, data, rows, count, out, decode_q4_k, 144, 1))
-PRODUCT(q5_k_product, k_product(m, data, rows, count, out, decode_q5_k, 176, 1))
-PRODUCT(q6_k_product, k_product(m, data, rows, count, out, decode_q6_k, 210, 0))
-PRODUCT(iq4_xs_product, k_product(m, data, rows, count, out, decode_iq4_xs, 136, 0))
+PRODUCT(q4_k_product, wide_product(Q4_K, one_row_of_4, data, m->n_in, m->n_out, rows, count, out))
+PRODUCT(q5_k_product, wide_product(Q5_K, one_row_of_5, data, m->n_in, m->n_out, rows, count, out))
+PRODUCT(q6_k_product, wide_product(Q6_K, one_row_of_6, data, m->n_in, m->n_out, rows, count, out))
+PRODUCT(iq4_xs_product, k_product(m, data, rows, count, out, decode_iq4_xs, 136))
 PRODUCT(q4_0_product, small_product(m, data, rows, count, out, decode_q4_0, 18))
 PRODUCT(q8_0_product, small_product(m, data, rows, count, out, decode_q8_0, 34))
 PRODUCT(iq4_nl_product, small_product(m, data, rows, count, out, decode_iq4_nl, 18))
@@ -242,10 +181,7 @@ PRODUCT(f32_product, float_product(m, data, rows, count, out, F32, 4))
 /* rows: count (1 to MAX_ROWS) rows prepared for the matrix's type; out: as many rows of n_out floats. */
 static void product(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out) {
     switch (m->type) {
-    case Q4_K:
-        if (count == 1) q4_k_one_row(m, data, rows[0], out[0]);
-        else q4_k_product(m, data, rows, count, out);
-        break;
+    case Q4_K: q4_k_product(m, data, rows, count, out); break;
     case Q5_K: q5_k_product(m, data, rows, count, out); break;
     case Q6_K: q6_k_product(m, data, rows, count, out); break;
     case IQ4_XS: iq4_xs_product(m, data, rows, count, out); break;

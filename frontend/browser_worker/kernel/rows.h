@@ -11,7 +11,8 @@
 
 enum rounding { AS_Q8_K, AS_Q8_0, AS_F16, AS_BF16, AS_F32 };
 
-typedef struct { int16_t q[256]; int16_t sums[8]; float d; float unused[3]; } k_block; /* d * q; sums of 32 values */
+/* d * q; sums of 32 and of 16 values */
+typedef struct { int16_t q[256]; int16_t sums[8], halves[16]; float d; float unused[3]; } k_block;
 typedef struct { int16_t q[32]; float d; float unused[3]; } small_block;
 
 #define K_WIRE_BYTES 260     /* float32 scale, 256 int8 */
@@ -37,13 +38,12 @@ INLINE void widen(const int8_t *from, int16_t *to, uint32_t count) {
 
 static void finish_k_block(k_block *block, const int8_t *q, float d) {
     widen(q, block->q, 256);
-    for (int j = 0; j < 8; j++) {
-        v128_t sum = wasm_i16x8_add(wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(q + 32 * j)),
-                                    wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(q + 32 * j + 16)));
-        sum = wasm_i32x4_extadd_pairwise_i16x8(sum);
-        block->sums[j] = (int16_t)(wasm_i32x4_extract_lane(sum, 0) + wasm_i32x4_extract_lane(sum, 1) +
-                                   wasm_i32x4_extract_lane(sum, 2) + wasm_i32x4_extract_lane(sum, 3));
+    for (int j = 0; j < 16; j++) {
+        v128_t sum = wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(q + 16 * j)));
+        block->halves[j] = (int16_t)(wasm_i32x4_extract_lane(sum, 0) + wasm_i32x4_extract_lane(sum, 1) +
+                                     wasm_i32x4_extract_lane(sum, 2) + wasm_i32x4_extract_lane(sum, 3));
     }
+    for (int j = 0; j < 8; j++) block->sums[j] = (int16_t)(block->halves[2 * j] + block->halves[2 * j + 1]);
     block->d = d;
 }
 

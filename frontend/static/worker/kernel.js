@@ -43,7 +43,8 @@ export class SliceKernel {
     return new Uint8Array(this.exports.memory.buffer, this.start, this.size);
   }
 
-  // Reads the header of the slice in memory. Throws BadSlice.
+  // Reads the header of the slice in memory and puts its weights into the order that the kernel wants; the bytes are
+  // those of the file no more. Once per object. Throws BadSlice.
   open() {
     const { metadata, tensors } = readHeader(this.bytes());
     const number = (key) => metadata.get(`expertswarm.${key}`);
@@ -59,6 +60,10 @@ export class SliceKernel {
       ? [["gate", merged, 0, 2], ["up", merged, 1, 2], ["down", names.get("down"), 0, 1]]
       : ["gate", "up", "down"].map((role) => [role, names.get(role), 0, 1]);
     for (const [role, tensor, part, shares] of parts) this.describe(role, tensor, part, shares);
+    for (const role of Object.values(ROLES)) {
+      this.reserve(this.end + this.exports.arrange_bytes(role));
+      this.exports.arrange(role, this.end);
+    }
   }
 
   // One matrix; `part` of `shares`: its place in a tensor that holds gate and up of each expert one after the other.
