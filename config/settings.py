@@ -56,6 +56,9 @@ MODEL_PATH = _env.path(
     BASE_DIR / "models" / "qwen35moe-demo-q4_k_m.gguf",
     "The GGUF that the backbone runs (first part of a split set).",
 )
+MODEL_FOLDERS = _env.words(
+    "MODEL_FOLDERS", [], "Folders whose GGUFs operators may index and publish; empty: only MODEL_PATH is served."
+)
 BACKBONE_LANES = _env.integer(
     "BACKBONE_LANES", 2, "llama.cpp contexts that share the model; each computes one batch at a time.", minimum=1
 )
@@ -73,6 +76,18 @@ BACKBONE_DRAIN_SECONDS = _env.seconds(
     "BACKBONE_DRAIN_SECONDS",
     20.0,
     "At SIGTERM a backbone lets running generations end for so many seconds, then others resume them.",
+)
+BACKBONE_PREFILL_TOKENS = _env.integer(
+    "BACKBONE_PREFILL_TOKENS",
+    256,
+    "Most prompt tokens that a lane reads between two tokens of the answers it generates.",
+    minimum=1,
+)
+BACKBONE_KEPT_SEQUENCES = _env.integer(
+    "BACKBONE_KEPT_SEQUENCES",
+    0,
+    "States of ended sequences that each lane keeps for prompts that begin with the same tokens; each costs the memory "
+    "of a sequence.",
 )
 BACKBONE_TRACE_DIR = _env.text(
     "BACKBONE_TRACE_DIR", "", "Folder for one trace per lane (every decode), empty: no traces."
@@ -281,8 +296,19 @@ def database(url: str, var_dir: Path) -> dict[str, Any]:
 
 
 DATABASES = {"default": database(DATABASE_URL, VAR_DIR)}
+# A page waits this long for a Redis that does not answer, and no longer: what needs it then says so.
+REDIS_ANSWER_SECONDS = 1.5
 CACHES: dict[str, dict[str, Any]] = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {
+            "socket_timeout": REDIS_ANSWER_SECONDS,
+            "socket_connect_timeout": REDIS_ANSWER_SECONDS,
+            # Once: a kept connection may be one to a Redis that was restarted. Silence is not asked again.
+            "retry": Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        },
+    }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_BATCH_TOKENS = 512
 DEFAULT_QUEUE_LENGTH = 1024
+DEFAULT_PREFILL_TOKENS = 256
 # The `error` of requests that were still running when the engine stopped: another attempt may resume them.
 STOPPED = "engine stopped"
 
@@ -37,13 +38,15 @@ LaneContext = Callable[[int, int], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class EngineStats:
-    """sequences: (active, waiting); tokens_per_second: generated tokens, averaged over about ten seconds."""
+    """sequences: (active, waiting); tokens_per_second: generated tokens, averaged over about ten seconds;
+    reused_tokens: of prompts, whose state was kept and not read again."""
 
     sequences_active: int
     sequences_waiting: int
     sequences_limit: int
     tokens_generated: int
     prompt_tokens: int
+    reused_tokens: int
     decodes: int
     failed_decodes: int
     tokens_per_second: float
@@ -54,10 +57,13 @@ class Engine:
     """Serves requests on `lanes` contexts of one mapped model.
 
     sequences: at once over all lanes; context_tokens: longest prompt and answer together; threads: cores over all lanes
-    together (0: all cores of this process); gpu_layers: see `Model`; lane_context(lane, threads): entered while a
-    lane's context is created, so that an expert backend can be tied to it; trace_dir: one trace per lane is written
-    there; on_unwanted(lane): called when nobody wants the step in which a lane is any more (all its requests are
-    cancelled, or the engine stops).
+    together (0: all cores of this process); gpu_layers: see `Model`; prefill_tokens: most prompt tokens of one step of
+    a lane while others generate there; kept_sequences: states of ended sequences that each lane keeps for prompts that
+    go on from them (each costs the memory of a sequence; answers then depend on what was asked before in their last
+    bits, as they depend on what is asked at the same time); lane_context(lane, threads): entered while a lane's context
+    is created, so that an expert backend can be tied to it; trace_dir: one trace per lane is written there;
+    on_unwanted(lane): called when nobody wants the step in which a lane is any more (all its requests are cancelled, or
+    the engine stops).
     Raises ModelNotLoaded; `start` raises ContextNotMade.
     """
 
@@ -74,18 +80,22 @@ class Engine:
         trace_dir: Path | None = None,
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
         queue_length: int = DEFAULT_QUEUE_LENGTH,
+        prefill_tokens: int = DEFAULT_PREFILL_TOKENS,
+        kept_sequences: int = 0,
         on_unwanted: Callable[[int], None] = lambda lane: None,
     ) -> None:
         cores = threads or len(os.sched_getaffinity(0))
         per_lane = -(-sequences // lanes)
         self.lane_settings = ContextSettings(
             sequence_tokens=context_tokens,
-            sequences=per_lane,
-            batch_tokens=max(batch_tokens, per_lane),
+            sequences=per_lane + kept_sequences,
+            batch_tokens=max(batch_tokens, per_lane + kept_sequences),
             threads=max(1, cores // lanes),
-            outputs=per_lane,
+            outputs=per_lane + kept_sequences,
         )
         self._lane_count = lanes
+        self._seats = per_lane
+        self._prefill_tokens = prefill_tokens
         self._lane_context = lane_context or (lambda lane, threads: nullcontext())
         self._trace_dir = trace_dir
         self._queue_length = queue_length
@@ -98,7 +108,7 @@ class Engine:
         self._wake: list[threading.Condition] = []
         self._lanes: list[Lane] = []
         self._threads: list[threading.Thread] = []
-        self._waiting: deque[Generation] = deque()
+        self._waiting: list[Generation] = []  # by their order
         self._requests: dict[str, Generation] = {}
         self._assigned: list[int] = []
         self._accepting = False
@@ -154,7 +164,13 @@ class Engine:
             path = self.model.path.resolve()
             header = TraceHeader(path, _fingerprint(path), self.vocabulary.size, self.lane_settings, number)
             trace = self._handles.enter_context(TraceWriter(self._trace_dir / f"lane-{number}.jsonl", header))
-        return Lane(context, trace=trace, on_left=lambda generation: self._left(number, generation))
+        return Lane(
+            context,
+            trace=trace,
+            on_left=lambda generation: self._left(number, generation),
+            seats=self._seats,
+            prefill_tokens=self._prefill_tokens,
+        )
 
     def _run_lane(self, number: int) -> None:
         lane, wake = self._lanes[number], self._wake[number]
@@ -189,7 +205,7 @@ class Engine:
             if len(self._waiting) >= self._queue_length:
                 raise QueueFull(f"{len(self._waiting)} requests wait already: try again later")
             self._requests[request.request_id] = generation
-            self._waiting.append(generation)
+            insort(self._waiting, generation, key=lambda one: one.order)
             self._assign()
 
     def cancel(self, request_id: str) -> bool:
@@ -217,9 +233,10 @@ class Engine:
             return EngineStats(
                 sequences_active=sum(self._assigned),
                 sequences_waiting=len(self._waiting),
-                sequences_limit=self.lane_settings.sequences * self._lane_count,
+                sequences_limit=self._seats * self._lane_count,
                 tokens_generated=sum(count.tokens_generated for count in counts),
                 prompt_tokens=sum(count.prompt_tokens for count in counts),
+                reused_tokens=sum(count.reused_tokens for count in counts),
                 decodes=sum(count.decodes for count in counts),
                 failed_decodes=sum(count.failed_decodes for count in counts),
                 tokens_per_second=self._rate.per_second(time.monotonic()),
@@ -249,13 +266,17 @@ class Engine:
         self._handles.close()
 
     def _assign(self) -> None:
-        """Moves waiting requests to the lanes with the fewest sequences; the lock is held."""
+        """Moves waiting requests to lanes: the one that kept most of the prompt, then the one with the fewest
+        sequences. The lock is held."""
         while self._waiting:
-            number = min(range(len(self._assigned)), key=lambda lane: (self._assigned[lane], lane))
-            if self._assigned[number] >= self.lane_settings.sequences:
+            free = [lane for lane, assigned in enumerate(self._assigned) if assigned < self._seats]
+            if not free:
                 return
+            generation = self._waiting.pop(0)
+            kept = {lane: self._lanes[lane].reusable(generation.pending) for lane in free}
+            number = min(free, key=lambda lane: (-kept[lane], self._assigned[lane], lane))
             self._assigned[number] += 1
-            self._lanes[number].add(self._waiting.popleft())
+            self._lanes[number].add(generation)
             self._wake[number].notify()
 
     def _left(self, number: int, generation: Generation) -> None:

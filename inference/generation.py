@@ -6,6 +6,7 @@ Knows tokens and text; nothing of contexts, threads, claims or sockets.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,16 +23,23 @@ logger = logging.getLogger(__name__)
 
 Finish = Literal["stop", "length", "cancelled", "error"]
 NO_TOKEN = -1
+# What one step of priority is worth. Nobody starves: in the end everybody has waited longer than the favoured.
+PRIORITY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What to generate. `resumed`: tokens that an earlier attempt already produced; the next index is their number."""
+    """What to generate.
+
+    resumed: tokens that an earlier attempt already produced; the next index is their number. priority: a request comes
+    before others as if it had arrived PRIORITY_SECONDS earlier for each step (later, for negative ones).
+    """
 
     request_id: str
     prompt: tuple[int, ...]
     sampling: SamplingParameters = field(default_factory=SamplingParameters)
     resumed: tuple[int, ...] = ()
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,9 @@ def check_request(request: GenerationRequest, vocabulary_size: int, context_toke
 
 
 class Generation:
-    """The state of one request. pending: the tokens to feed before the first sample; position: tokens fed so far."""
+    """The state of one request. pending: the tokens to feed before the first sample; position: tokens fed so far;
+    slot: its sequence number while its prompt is read, -1 before and after; keep_at: at this position its state is kept
+    for prompts with the same beginning (0: nowhere); order: seconds, who has less comes first."""
 
     def __init__(
         self,
@@ -80,6 +90,10 @@ class Generation:
         self.cancelled = False
         self.pending = np.array([*request.prompt, *request.resumed], np.int32)
         self.position = 0
+        self.slot = -1
+        self.keep_at = 0
+        self.order = time.monotonic() - PRIORITY_SECONDS * request.priority
+        self._generated: list[int] = []
         self.next_token = NO_TOKEN
         self._index = len(request.resumed)
         self._limit = min(request.sampling.max_tokens, context_tokens - len(request.prompt))
@@ -92,6 +106,10 @@ class Generation:
     @property
     def request_id(self) -> str:
         return self.request.request_id
+
+    def fed_tokens(self) -> npt.NDArray[np.int32]:
+        """(position,) what the sequence has seen: prompt, resumed and generated tokens."""
+        return np.concatenate([self.pending, np.array(self._generated, np.int32)])[: self.position]
 
     def tell(self, event: TokenEvent) -> None:
         """Delivers an event. A listener that fails loses its request, not the others' lane."""
@@ -124,6 +142,7 @@ class Generation:
         assert self._sampler is not None
         token = self._sampler.sample(context, row)
         self.next_token = token
+        self._generated.append(token)
         finish: Finish | None = None
         text = ""
         if self._ends(token):

@@ -38,6 +38,8 @@ class HostSettings:
     spool_seconds: float = 10.0
     demand_seconds: float = 300.0
     policy: DispatchPolicy = field(default_factory=DispatchPolicy)
+    prefill_tokens: int = 256
+    kept_sequences: int = 0
     hot_set_bytes: int = 0
     hot_set_seconds: float | None = None
 

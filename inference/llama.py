@@ -280,8 +280,12 @@ class Context(_Handle):
 
         Exact: the state is copied, not recomputed. It costs the copy of one key/value stream.
         """
+        self.copy(source, target)
+        self.remove(source)
+
+    def copy(self, source: int, target: int) -> None:
+        """Gives the free number `target` the whole state of `source`, before the next decode. Exact."""
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
-        llama_cpp.llama_memory_seq_rm(self._memory, source, -1, -1)
 
     def clear(self) -> None:
         """Forgets every sequence."""

@@ -15,6 +15,7 @@ PREFIX = "expertswarm_"
 BACKBONE_COUNTERS = (
     ("tokens_generated", "generated_tokens", "Tokens generated."),
     ("prompt_tokens", "prompt_tokens", "Prompt tokens read."),
+    ("reused_tokens", "reused_prompt_tokens", "Prompt tokens whose state was kept and not read again."),
     ("decodes", "decodes", "Calls of llama_decode."),
     ("failed_decodes", "failed_decodes", "Calls of llama_decode that failed."),
 )

@@ -148,6 +148,8 @@ class NodeHost:
             # A folder for each boot: a trace that is begun again would lose what it should prove.
             trace_dir=settings.trace_dir / self.boot if settings.trace_dir else None,
             on_unwanted=self.dispatcher.abort,
+            prefill_tokens=settings.prefill_tokens,
+            kept_sequences=settings.kept_sequences,
         )
         self.verifier = Verifier(
             index,
@@ -239,6 +241,7 @@ class NodeHost:
             "sequences_limit": stats.sequences_limit,
             "tokens_generated": stats.tokens_generated,
             "prompt_tokens": stats.prompt_tokens,
+            "reused_tokens": stats.reused_tokens,
             "tokens_per_second": stats.tokens_per_second,
             "decodes": stats.decodes,
             "failed_decodes": stats.failed_decodes,

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 FRESH_SECONDS = 1
 CACHE_KEY = "inference/stats"
 SUMS = ("sequences_active", "sequences_waiting", "sequences_limit", "tokens_per_second", "tokens_generated",
-        "prompt_tokens", "decodes", "failed_decodes")  # fmt: skip
+        "prompt_tokens", "reused_tokens", "decodes", "failed_decodes")  # fmt: skip
 
 Stats = dict[str, Any]
 

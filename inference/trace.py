@@ -1,9 +1,10 @@
 """The trace of a lane: every change of one llama.cpp context, so that plain llama.cpp can repeat it bit for bit.
 
 A trace is a file of JSON lines. The first is the header (model, fingerprint, context settings). Then one line for each
-`decode` (tokens, positions, sequences, logits flags, result code), `remove`, `move` and `clear`, in order. Beside it,
-same name with `.f32`, lie the logits rows as raw float32, (rows, n_vocab): only rows whose logits flag was set, in the
-order of the decodes. A trace must begin with its context and is never rotated; it is written for verification only.
+`decode` (tokens, positions, sequences, logits flags, result code), `remove`, `move`, `copy` and `clear`, in order.
+Beside it, same name with `.f32`, lie the logits rows as raw float32, (rows, n_vocab): only rows whose logits flag was
+set, in the order of the decodes. A trace must begin with its context and is never rotated; it is written for
+verification only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from inference.errors import BadTrace
 from inference.llama import Batch, ContextSettings
 
-TRACE_VERSION = 1
+TRACE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,17 @@ class Move:
 
 
 @dataclass(frozen=True)
+class Copy:
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
 class Clear:
     pass
 
 
-Record = Decode | Remove | Move | Clear
+Record = Decode | Remove | Move | Copy | Clear
 
 
 def logits_path(path: Path) -> Path:
@@ -112,6 +119,9 @@ class TraceWriter:
 
     def move(self, source: int, target: int) -> None:
         self._write({"move": [source, target]})
+
+    def copy(self, source: int, target: int) -> None:
+        self._write({"copy": [source, target]})
 
     def clear(self) -> None:
         self._write({"clear": True})
@@ -193,6 +203,8 @@ def _record(path: Path, number: int, line: str) -> Record:
                 return Remove(int(sequence))
             case {"move": [source, target]}:
                 return Move(int(source), int(target))
+            case {"copy": [source, target]}:
+                return Copy(int(source), int(target))
             case {"clear": _}:
                 return Clear()
     except (ValueError, TypeError) as error:

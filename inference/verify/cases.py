@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,9 @@ class Case:
     into `workers` ranges, each held `replicas` times. sequences: of all lanes together, = the largest batch of a lane
     times lanes. requests of about `tokens` tokens each. kill: SIGKILL a worker after a third of the tokens.
     cancel: some requests are cancelled on the way. kernel: the workers' (`ggml`, or `numpy`, which is not exact).
-    remote: bounds on the share of expert rows that workers computed.
+    remote: bounds on the share of expert rows that workers computed. hot: the backbone keeps a hot set of up to a
+    quarter of the experts, planned anew several times a second. kept: states of ended sequences that each lane keeps;
+    the prompts then begin alike, so that later ones go on from them.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Case:
     cancel: bool = False
     kernel: Literal["ggml", "numpy"] = "ggml"
     remote: tuple[float, float] = (0.9, 1.0)
+    hot: bool = False
+    kept: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,6 +66,27 @@ def batch_case(batch: int) -> Case:
     return Case(f"batch {batch}", sequences=batch, requests=batch, tokens=tokens)
 
 
+def hot_case(lanes: int, batch: int) -> Case:
+    """Batches of up to `batch` in each lane while the hot set changes, and prompts that go on from kept states."""
+    sequences = lanes * batch
+    requests = sequences + max(
+        3 * lanes, sequences // 8
+    )  # a beginning is known at its second prompt, used at its third
+    return Case(
+        f"{lanes} lanes, batch {batch}, hot set, kept prefixes"
+        if lanes > 1
+        else f"batch {batch}, hot set, kept prefixes",
+        lanes=lanes,
+        threads=lanes,
+        sequences=sequences,
+        requests=requests,
+        tokens=max(24, -(-MIN_POSITIONS // requests) + 4),
+        remote=(0.3, 0.99),
+        hot=True,
+        kept=2,
+    )
+
+
 def type_case(name: str, model: str) -> Case:
     return Case(name, model=model, workers=2, sequences=4, requests=6, tokens=48)
 
@@ -77,6 +102,7 @@ FULL: tuple[Case, ...] = (
     Case("joins and leaves", sequences=6, requests=24, tokens=24, cancel=True),
     *(batch_case(batch) for batch in (1, 8, 9, 64)),
     Case("two lanes", lanes=2, threads=2, sequences=16, requests=20),
+    *(hot_case(lanes, batch) for lanes in (1, 4) for batch in (1, 8, 9, 64)),
     type_case("merged gate_up", "merged"),
     type_case("split files", "split"),
     type_case("Q5_K experts", "Q5_K"),
@@ -92,6 +118,7 @@ QUICK: tuple[Case, ...] = (
     Case("all remote, q8 rows, joins and leaves", sequences=3, requests=5, tokens=24, workers=2),
     Case("a worker killed mid-run", sequences=3, requests=4, tokens=30, workers=2, kill=True, remote=(0.2, 0.95)),
     Case("merged gate_up", model="merged", workers=1, sequences=3, requests=3, tokens=30),
+    replace(hot_case(2, 2), workers=1),
 )
 
 

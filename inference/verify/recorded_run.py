@@ -21,6 +21,8 @@ from inference.dispatch import Dispatcher, DispatchPolicy
 from inference.engine import Engine
 from inference.generation import GenerationRequest, TokenEvent
 from inference.gguf_index import ModelIndex, open_index
+from inference.hot_set import HotBudget
+from inference.hot_set_keeper import HotSetKeeper
 from inference.rows import RowType
 from inference.sampling import SamplingParameters
 from inference.verify.cases import Case, holdings
@@ -28,6 +30,7 @@ from inference.verify.local_swarm import LocalSwarm
 
 CONTEXT_TOKENS = 512
 PATIENCE_SECONDS = 300.0
+HOT_PLAN_SECONDS = 0.2
 OPENINGS = (
     "In the beginning God created the heaven and the earth",
     "Once upon a time there was a",
@@ -41,12 +44,14 @@ OPENINGS = (
 
 @dataclass
 class Outcome:
-    """finishes: how often each; places: expert rows by place (`RowPlace`); failures: by code; remote_share: of rows."""
+    """finishes: how often each; places: expert rows by place (`RowPlace`); failures: by code; remote_share: of rows;
+    reused_tokens: of prompts, taken from kept states."""
 
     finishes: dict[str, int]
     places: dict[str, int]
     failures: dict[str, int]
     remote_share: float
+    reused_tokens: int
     traces: list[str]
 
 
@@ -72,6 +77,8 @@ class Workload:
         """Prompts and answers of different lengths, so that sequences join and leave at different times."""
         case = self._case
         prompt = self._engine.tokenize(" ".join([OPENINGS[number % len(OPENINGS)]] * (1 + number % 3)))
+        if case.kept:
+            prompt = self._engine.tokenize(" ".join(OPENINGS)) + prompt
         # A full batch is wanted where there are no more requests than sequences, so there all are equally long.
         spread = 0 if case.requests <= case.sequences else number % 7 - 3
         sampling = SamplingParameters(
@@ -109,11 +116,20 @@ def run(case: Case, model: Path, out: Path) -> Outcome:
             threads=case.threads,
             lane_context=backend.lane,
             trace_dir=out,
+            kept_sequences=case.kept,
         )
         handles.callback(engine.stop)
+        if case.hot:
+            bytes_limit = index.routed_bytes // 4
+            keeper = HotSetKeeper(
+                index, dispatcher, HotBudget(bytes_limit, seconds=60.0), plan_seconds=HOT_PLAN_SECONDS
+            )
+            keeper.start()
+            handles.callback(keeper.stop)
         engine.start()
         workload = Workload(case, engine, swarm)
         workload.run()
+        reused = engine.stats().reused_tokens
         engine.stop()
     report = dispatcher.take_report()
     places = {str(place): int(rows) for place, rows in report.places.items()}
@@ -124,6 +140,7 @@ def run(case: Case, model: Path, out: Path) -> Outcome:
         finishes=workload.finishes,
         places=places,
         failures=failures,
+        reused_tokens=reused,
         remote_share=places.get("remote", 0) / max(1, sum(places.values())),
         traces=[str(out / f"lane-{lane}.jsonl") for lane in range(case.lanes)],
     )

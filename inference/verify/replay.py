@@ -19,7 +19,7 @@ import numpy.typing as npt
 from inference.errors import BadTrace, DenseModel, InferenceError
 from inference.gguf_index import open_index
 from inference.llama import Batch, Context, Model
-from inference.trace import Clear, Decode, Move, Remove, TraceReader
+from inference.trace import Clear, Copy, Decode, Move, Remove, TraceReader
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def replay(path: Path, progress: Callable[[int], None] = lambda rows: None) -> R
                     context.remove(sequence)
                 case Move(source, target):
                     context.move(source, target)
+                case Copy(source, target):
+                    context.copy(source, target)
                 case Clear():
                     context.clear()
                 case Decode() if record.code == 0:

@@ -133,7 +133,11 @@ def _judge(case: Case, run: dict[str, Any], traces: Sequence[dict[str, Any]], po
         problems.append(f"{run['finishes']['error']} requests failed")
     if case.kill and not run["failures"]:
         problems.append("the killed worker was not noticed")
-    extra = {key: run[key] for key in ("remote_share", "places", "failures", "finishes")}
+    if case.hot and not run["places"].get("local_hot"):
+        problems.append("nothing was computed here because it is hot")
+    if case.kept and not run["reused_tokens"]:
+        problems.append("no prompt went on from a kept state")
+    extra = {key: run[key] for key in ("remote_share", "places", "failures", "finishes", "reused_tokens")}
     return _exact(case.name, traces, extra, problems, positions)
 
 

@@ -28,6 +28,7 @@ def backbone(boot: str = "b1", **changes: Any) -> Status:
         "sequences_limit": 16,
         "tokens_generated": 500,
         "prompt_tokens": 70,
+        "reused_tokens": 0,
         "tokens_per_second": 12.5,
         "decodes": 200,
         "failed_decodes": 0,

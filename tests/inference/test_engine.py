@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,46 @@ def test_it_knows_text_and_metadata() -> None:
     assert engine.metadata["general.architecture"] == "qwen35moe"
     assert (engine.vocabulary_size, engine.context_tokens) == (4096, 1024)
     engine.stop()
+
+
+def test_a_request_of_higher_priority_is_served_before_those_that_wait() -> None:
+    ended: list[str] = []
+    with running(sequences=1) as engine:
+        submit(engine, "running")
+        waiting = []
+        for name, priority in (("first", 0), ("second", 0), ("urgent", 3)):
+            listener = Listener()
+            request = GenerationRequest(name, PROMPT, GREEDY, priority=priority)
+            engine.submit(request, partial(tell, ended, name, listener))
+            waiting.append(listener)
+        for listener in waiting:
+            listener.wait()
+
+    assert ended == ["urgent", "first", "second"]
+
+
+def tell(ended: list[str], name: str, heard: Listener, event: TokenEvent) -> None:
+    if event.finish is not None:
+        ended.append(name)
+    heard(event)
+
+
+def test_a_lane_that_kept_the_beginning_of_a_prompt_gets_it() -> None:
+    system = PROMPT * 6
+    with running(lanes=2, sequences=4, kept_sequences=2) as engine:
+        first = submit_tokens(engine, "first", system)
+        first.wait()
+        answer = tuple(event.token for event in first.events)
+        second = submit_tokens(engine, "second", system + answer + PROMPT)
+        second.wait()
+
+        stats = engine.stats()
+
+    assert stats.reused_tokens == len(system) + len(answer) - 1
+    assert stats.sequences_limit == 4
+
+
+def submit_tokens(engine: Engine, name: str, prompt: tuple[int, ...]) -> Listener:
+    listener = Listener()
+    engine.submit(GenerationRequest(name, prompt, GREEDY), listener)
+    return listener

@@ -162,18 +162,142 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on() -> None:
     driver.context.close()
 
 
-def test_prompts_wait_for_their_turn(driver: Driver) -> None:
+def test_short_prompts_are_read_together_while_one_number_stays_free(driver: Driver) -> None:
     listeners = [driver.add(str(number), ALICE) for number in range(4)]
 
     driver.lane.step()
+    first = [len(listener.tokens) for listener in listeners]
+    driver.lane.step()
 
-    assert [len(listener.tokens) for listener in listeners] == [2, 0, 0, 0]
+    assert first == [2, 2, 2, 0]
+    assert driver.lane.counts.decodes == 4
+    assert [len(listener.tokens) for listener in listeners] == [3, 3, 3, 2]
+
+
+def test_a_short_prompt_passes_a_long_one_that_goes_on() -> None:
+    driver = Driver(replace(SETTINGS, batch_tokens=8))
+    document = driver.add("document", (BOB * 9)[:60])
+    driver.lane.step()
+    chat = driver.add("chat", CAROL)
+
+    steps = 0
+    while not document.tokens:
+        driver.lane.step()
+        steps += 1
+
+    assert len(chat.tokens) >= steps - 2
+    assert 7 <= steps <= 9  # 52 tokens left in chunks of 8, a turn or two for the chat
+    assert document.tokens[0] == plain_greedy((BOB * 9)[:60], 1)[0]
+    driver.lane.abandon("cancelled")
+    driver.context.close()
+
+
+def test_a_long_prompt_is_not_starved_by_short_ones() -> None:
+    driver = Driver(replace(SETTINGS, batch_tokens=8))
+    document = driver.add("document", (BOB * 9)[:60])
+
+    steps = 0
+    while not document.tokens:
+        if driver.lane.size < 4:
+            driver.add(f"chat {steps}", CAROL, replace(GREEDY, max_tokens=1))
+        driver.lane.step()
+        steps += 1
+
+    assert steps <= 16  # every second chunk at least
+    driver.lane.abandon("cancelled")
+    driver.context.close()
+
+
+def test_a_step_reads_few_prompt_tokens_while_others_generate() -> None:
+    driver = Driver()
+    lane = Lane(driver.context, prefill_tokens=10)
+    driver.lane = lane
+    alice = driver.add("alice", ALICE, replace(GREEDY, max_tokens=30))
+    lane.step()
+    before = lane.counts.prompt_tokens
+    driver.add("bob", (BOB * 9)[:40])
+
+    read = []
+    for _ in range(4):
+        lane.step()
+        read.append(lane.counts.prompt_tokens - before)
+
+    assert read == [10, 20, 30, 40]
+    assert len(alice.tokens) == 6
+    lane.abandon("cancelled")
+    driver.context.close()
+
+
+def keeping(sequences: int = 4, seats: int = 2) -> Driver:
+    """A lane that keeps states beside its seats."""
+    driver = Driver(replace(SETTINGS, sequences=sequences, outputs=sequences))
+    driver.lane = Lane(driver.context, seats=seats)
+    return driver
+
+
+def test_the_next_turn_of_a_chat_goes_on_from_the_kept_state() -> None:
+    driver = keeping()
+    first = driver.add("first", BOB * 6)
+    driver.run()
+    turn = BOB * 6 + tuple(first.tokens) + CAROL
+
+    second = driver.add("second", turn)
+    driver.run()
+
+    assert driver.lane.counts.reused_tokens == len(BOB * 6) + 11  # the last token of the answer was never read
+    assert driver.lane.counts.prompt_tokens == len(BOB * 6) + 1 + len(CAROL)
+    assert second.tokens[0] == plain_greedy(turn, 1)[0]
+    driver.context.close()
+
+
+def test_a_common_beginning_is_kept_when_it_is_seen_twice() -> None:
+    driver = keeping()
+    system = BOB * 6
+    for name, tail in (("first", ALICE), ("second", CAROL), ("third", ALICE + CAROL)):
+        driver.add(name, system + tail, replace(GREEDY, max_tokens=2))
+        driver.run()
+
+    fourth = driver.add("fourth", system + tokens_of("Gentlemen of the Senate"))
+    driver.run()
+
+    assert driver.lane.reusable(np.array(system + CAROL, np.int32)) >= len(system)
+    assert driver.lane.counts.reused_tokens >= 2 * len(system)
+    assert fourth.tokens[0] == plain_greedy(system + tokens_of("Gentlemen of the Senate"), 1)[0]
+    driver.context.close()
+
+
+def test_a_kept_state_serves_only_prompts_that_go_on_from_its_very_end() -> None:
+    driver = keeping()
+    driver.add("first", BOB * 6)
+    driver.run()
+
+    other = driver.add("other", (BOB * 6)[:-1])
+    driver.run()
+
+    assert driver.lane.counts.reused_tokens == 0
+    assert other.tokens[0] == plain_greedy((BOB * 6)[:-1], 1)[0]
+    driver.context.close()
+
+
+def test_the_state_used_least_recently_is_given_up_first() -> None:
+    driver = keeping(sequences=3, seats=1)
+    alice, bob, carol = (name * 6 for name in (ALICE, BOB, CAROL))
+    for prompt in (alice, bob):
+        driver.add("first", prompt, replace(GREEDY, max_tokens=1))
+        driver.run()
+    driver.add("again", alice + BOB, replace(GREEDY, max_tokens=1))
+    driver.run()
+
+    kept = [driver.lane.reusable(np.array(prompt + CAROL, np.int32)) for prompt in (alice, bob, carol)]
+
+    assert kept == [len(alice), 0, 0]
+    driver.context.close()
 
 
 def test_a_cancelled_request_leaves_at_the_next_boundary(driver: Driver) -> None:
     alice, bob = driver.add("alice", ALICE), driver.add("bob", BOB)
-    waiting = driver.add("carol", CAROL)
     driver.lane.step()
+    waiting = driver.add("carol", CAROL)
     alice.generation.cancelled = True
     waiting.generation.cancelled = True
 

@@ -187,7 +187,9 @@ def test_the_matrix_covers_what_was_promised() -> None:
     assert len(set(names)) == len(names)
     assert {case.row_type for case in FULL if case.placement == "all"} == {"f32", "q8"}
     assert {1, 8, 9, 64} <= {case.sequences // case.lanes for case in FULL}
-    assert {case.lanes for case in FULL} == {1, 2}
+    for lanes in (1, 4):
+        hot = [case for case in FULL if case.hot and case.kept and case.lanes == lanes]
+        assert {case.sequences // case.lanes for case in hot} == {1, 8, 9, 64}
     assert any(case.kill for case in FULL)
     assert any(case.replicas == 2 for case in FULL)
     assert {"merged", "split", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4", "qwen3moe", "gpt-oss"} <= {
@@ -223,7 +225,7 @@ def test_workers_that_round_differently_are_noticed(tmp_path: Path) -> None:
 
 # --- judging ----------------------------------------------------------------------------------------------------------
 EQUAL = {"positions": 300, "tokens": 0, "decodes": 0, "largest_batch": 8, "max_abs_diff": 0.0, "equal_bits": True}
-RUN = {"remote_share": 1.0, "places": {}, "failures": {}, "finishes": {"length": 3}}
+RUN = {"remote_share": 1.0, "places": {}, "failures": {}, "finishes": {"length": 3}, "reused_tokens": 0}
 
 
 @pytest.mark.parametrize(
@@ -240,6 +242,19 @@ def test_a_case_that_misses_something_says_what(run: dict[str, Any], trace: dict
 
     assert not result.ok
     assert told in result.extra["error"]
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        (replace(SMALL, hot=True), "nothing was computed here because it is hot"),
+        (replace(SMALL, kept=1), "no prompt went on from a kept state"),
+    ],
+)
+def test_a_case_must_do_what_it_is_about(case: Case, told: str) -> None:
+    result = runner._judge(case, RUN, [EQUAL], positions=MIN_POSITIONS)
+
+    assert result.extra["error"] == told
 
 
 def test_a_killed_worker_must_be_noticed() -> None:
