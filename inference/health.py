@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 # Two canaries may be late or lost.
 CANARY_OLD_SECONDS = 3 * CANARY_SECONDS + 5
-ASK_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,7 @@ def _redis() -> tuple[list[Status], Part]:
         return [], Part(False, "REDIS_URL is not set")
     started = time.monotonic()
     try:
-        with redis.Redis.from_url(
-            settings.REDIS_URL, socket_timeout=ASK_SECONDS, socket_connect_timeout=ASK_SECONDS
-        ) as client:
+        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_ANSWER_OPTIONS) as client:
             statuses = backbone_status.all_statuses(client)
     except redis.RedisError as error:
         logger.warning("not ready: %s", error)

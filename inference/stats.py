@@ -22,6 +22,7 @@ from inference.hot_set import unpack_flags
 from market import queries
 from market.builds import BuildDescription
 from market.errors import UnknownBuild
+from relay.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -33,30 +34,43 @@ SUMS = ("sequences_active", "sequences_waiting", "sequences_limit", "tokens_per_
 
 Stats = dict[str, Any]
 
+# Many visitors ask at once, and each would wait as long as Redis is given to answer.
+_redis = Outage(logger, "Redis, where the statistics come from,", quiet_seconds=2.0)
+
 
 def snapshot() -> Stats:
-    """The figures, at most FRESH_SECONDS old. A cache that does not answer costs freshness only."""
+    """The figures, at most FRESH_SECONDS old. While Redis does not answer they are those of the database alone."""
+    if _redis.is_fresh:
+        return collect(has_redis=False)
     try:
         found: Stats | None = cache.get(CACHE_KEY)
         if found is None:
             found = collect()
             cache.set(CACHE_KEY, found, FRESH_SECONDS)
-    except redis.RedisError:
-        return collect()
+    except redis.RedisError as error:
+        _redis.failed(error)
+        return collect(has_redis=False)
     return found
 
 
-def collect() -> Stats:
-    """Every figure now. Parts that cannot be asked are empty, and `reachable` says so."""
-    statuses, has_redis = _statuses()
+def collect(*, has_redis: bool = True) -> Stats:
+    """Every figure now. Parts that cannot be asked are empty, and `reachable` says so.
+
+    has_redis: False: it did not answer a moment ago, and is not asked.
+    """
+    statuses: list[Status] = []
+    if has_redis:
+        statuses, has_redis = _statuses()
+    # Where the cache is away the market does not know whom it saw, so it is not asked.
+    builds = current_builds if has_redis or not settings.REDIS_URL else _no_builds
     try:
-        market, nodes = market_part(current_builds(statuses))
+        market, nodes = market_part(builds(statuses))
         queue, has_database = queue_part(), True
     except DatabaseError as error:
         logger.warning("statistics without the database: %s", error)
         (market, nodes), queue, has_database = market_part([]), {}, False
-    except redis.RedisError as error:  # the market keeps in the cache when it saw whom
-        logger.warning("statistics without the cache: %s", error)
+    except redis.RedisError as error:
+        _redis.failed(error)
         (market, nodes), queue, has_redis, has_database = market_part([]), queue_part(), False, True
     return {
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -80,11 +94,17 @@ def _statuses() -> tuple[list[Status], bool]:
     if not settings.REDIS_URL:
         return [], False
     try:
-        with redis.Redis.from_url(settings.REDIS_URL) as client:
-            return backbone_status.all_statuses(client), True
+        with redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_ANSWER_OPTIONS) as client:
+            statuses = backbone_status.all_statuses(client)
     except redis.RedisError as error:
-        logger.warning("statistics without Redis: %s", error)
+        _redis.failed(error)
         return [], False
+    _redis.answered()
+    return statuses, True
+
+
+def _no_builds(statuses: Iterable[Status]) -> list[BuildDescription]:
+    return []
 
 
 def current_builds(statuses: Iterable[Status]) -> list[BuildDescription]:

@@ -17,11 +17,14 @@ import redis.asyncio
 from redis import RedisError
 
 from inference.token_stream import FreshTokens, StreamedToken, stream_key, unpack
+from relay.outage import Outage
 
 logger = logging.getLogger(__name__)
 
 # Longest wait inside one XREAD; bounds how long the connection outlives its last reader.
 BLOCK_SECONDS = 1.0
+# A Redis that has said nothing for so long, although an XREAD ended, is asked anew.
+SILENCE_SECONDS = BLOCK_SECONDS + 2.0
 RETRY_SECONDS = 0.5
 WAKE_KEPT_SECONDS = 60
 BEGINNING = "0-0"
@@ -91,6 +94,7 @@ class TokenReader:
 
     def __init__(self, redis_url: str) -> None:
         self._url = redis_url
+        self._outage = Outage(logger, "Redis, where tokens are read,")
         self._followers: dict[str, list[Following]] = {}
         self._positions: dict[str, str] = {}
         self._wake_key = f"token-reader:{secrets.token_hex(8)}"
@@ -132,10 +136,12 @@ class TokenReader:
                 await pipeline.execute()
         except RedisError as error:
             # The next XREAD has the new stream; this one ends within BLOCK_SECONDS.
-            logger.warning("cannot wake the token reader: %s", error)
+            self._outage.failed(error)
 
     async def _run(self) -> None:
-        client = self._client = redis.asyncio.Redis.from_url(self._url)
+        client = self._client = redis.asyncio.Redis.from_url(
+            self._url, socket_timeout=SILENCE_SECONDS, socket_connect_timeout=SILENCE_SECONDS
+        )
         try:
             while self._followers:
                 await self._step(client)
@@ -149,9 +155,10 @@ class TokenReader:
         try:
             answer: Any = await client.xread(streams, block=int(BLOCK_SECONDS * 1000))
         except RedisError as error:
-            logger.warning("cannot read tokens, trying again: %s", error)
+            self._outage.failed(error)
             await asyncio.sleep(RETRY_SECONDS)
             return
+        self._outage.answered()
         for key, entries in _entries_by_key(answer):
             if key == self._wake_key:
                 self._wake_position = entries[-1][0].decode()

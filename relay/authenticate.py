@@ -4,6 +4,7 @@ Each look-up is one hop to a database thread; the event loop never waits for the
 """
 
 import hmac
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,9 +20,15 @@ from market import presence, queries
 from market.errors import UnknownBuild
 from relay.admission import Claim, Node, Standing
 from relay.errors import MarketAway
+from relay.outage import Outage
+
+logger = logging.getLogger(__name__)
 
 BACKBONE_TOKEN_FILE = "backbone.token"
 NEWEST_KEY = "relay/newest/"
+# Many sessions ask the same question; the log hears of an outage once.
+DATABASE = Outage(logger, "the market's database")
+CACHE = Outage(logger, "the market's cache", quiet_seconds=1.0)
 
 
 def backbone_token() -> str:
@@ -66,12 +73,19 @@ def _knows_build(build: str) -> bool:
 
 
 @contextmanager
-def asking() -> Iterator[None]:
-    """Turns an outage of the stores, which passes by itself, into MarketAway; anything else is a defect."""
+def asking(outage: Outage) -> Iterator[None]:
+    """Turns an outage of a store, which passes by itself, into MarketAway; anything else is a defect.
+
+    A store that did not answer a moment ago is not asked again: look-ups of a process wait for each other.
+    """
+    if outage.is_fresh:
+        raise MarketAway("the market did not answer a moment ago")
     try:
         yield
     except (redis.RedisError, OperationalError, InterfaceError) as error:
+        outage.failed(error)
         raise MarketAway(str(error)) from error
+    outage.answered()
 
 
 class MarketAuthenticator:
@@ -82,29 +96,29 @@ class MarketAuthenticator:
         return bool(expected) and hmac.compare_digest(token.encode(), expected.encode())
 
     async def standing(self, token: str) -> Standing | None:
-        with asking():
+        with asking(DATABASE):
             standing: Standing | None = await database_sync_to_async(_standing)(token)
         return standing
 
     async def knows_build(self, build: str) -> bool:
-        with asking():
+        with asking(DATABASE):
             known: bool = await database_sync_to_async(_knows_build)(build)
         return known
 
     async def mark_seen(self, node_id: str) -> None:
-        with asking():
+        with asking(CACHE):
             await sync_to_async(presence.mark_connected)(node_id, datetime.now(UTC))
 
     async def mark_left(self, node_id: str) -> None:
-        with asking():
+        with asking(CACHE):
             await sync_to_async(presence.mark_left)(node_id, datetime.now(UTC))
 
     async def take_over(self, node_id: str, session: str) -> None:
-        with asking():
+        with asking(CACHE):
             await sync_to_async(cache.set)(NEWEST_KEY + node_id, session, timeout=None)
 
     async def is_newest(self, node_id: str, session: str) -> bool:
         # A cache that forgot (Redis was restarted) says nothing against anybody.
-        with asking():
+        with asking(CACHE):
             newest = await sync_to_async(cache.get)(NEWEST_KEY + node_id)
         return newest in (None, session)

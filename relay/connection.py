@@ -153,7 +153,7 @@ class Connection:
             if await self._authenticator.is_newest(self._node_id, f"{self._roster.boot}/{self._number}"):
                 await self._authenticator.mark_left(self._node_id)
         except MarketAway as error:
-            logger.warning("%s could not be marked as gone: %s", self._name(), error)
+            logger.debug("%s could not be marked as gone: %s", self._name(), error)
         except Exception:
             # Presence is a hint: without it, placement waits until the silence is noticed.
             logger.exception("%s could not be marked as gone", self._name())
@@ -312,7 +312,7 @@ class Connection:
             self.end(CloseCode.REJECTED, str(error), RejectCode(error.code))
             return
         except MarketAway as error:
-            logger.warning("the market could not be asked about a new session: %s", error)
+            logger.debug("the market could not be asked about a new session: %s", error)
             self.end(CloseCode.REJECTED, "the market cannot be asked now; try again", RejectCode.OVERLOADED)
             return
         except Exception:
@@ -378,7 +378,7 @@ class Connection:
         try:
             await self._authenticator.mark_seen(self._node_id)
         except MarketAway as error:
-            logger.warning("%s could not be marked as seen: %s", self._name(), error)
+            logger.debug("%s could not be marked as seen: %s", self._name(), error)
         except Exception:
             logger.exception("%s could not be marked as seen", self._name())
 
@@ -416,7 +416,7 @@ class Connection:
             self.end(CloseCode.VIOLATION, f"STATUS cannot be read: {error}", RejectCode.PROTOCOL_VIOLATION)
             return
         except MarketAway as error:
-            logger.warning("%s: the market could not be asked: %s", self._name(), error)
+            logger.debug("%s: the market could not be asked: %s", self._name(), error)
             return
         except Exception:
             # An outage of the database must not end every session; the next check is soon.

@@ -1,7 +1,7 @@
 """The relays of one server, in Redis: every relay process writes its addresses, backbones and relays read all of them.
 
-One key per boot of a process, which vanishes TTL_SECONDS after its last word. An address may stand there twice for a
-moment, when a process was started again: readers see it once.
+One hash with a field per boot of a process, which counts until TTL_SECONDS after its last word, by the clock of Redis.
+An address may stand there twice for a moment, when a process was started again: readers see it once.
 """
 
 import json
@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from time import monotonic
-from typing import Any
 
 import redis
 
 from relay.addresses import MAX_ADDRESSES, is_relay_url
+from relay.outage import Outage
 
 logger = logging.getLogger(__name__)
 
-KEY_PREFIX = "relay.process."
+KEY = "relay.processes"
 TTL_SECONDS = 15
 REFRESH_SECONDS = 4.0
 WATCH_SECONDS = 2.0
@@ -38,21 +38,44 @@ class RelayProcess:
 
 
 def register(client: "redis.Redis", process: RelayProcess) -> None:
-    """Says that the process is there, for TTL_SECONDS. Raises redis.RedisError."""
-    client.set(KEY_PREFIX + process.boot, json.dumps(asdict(process)), ex=TTL_SECONDS)
+    """Says that the process is there, for TTL_SECONDS; takes out who said so too long ago. Raises redis.RedisError."""
+    now, texts = _read_all(client)
+    stale = [boot for boot, text in texts.items() if _until(text) < now]
+    with client.pipeline() as pipeline:
+        pipeline.hset(KEY, process.boot, json.dumps({**asdict(process), "until": now + TTL_SECONDS}))
+        pipeline.expire(KEY, TTL_SECONDS)
+        if stale:
+            pipeline.hdel(KEY, *stale)
+        pipeline.execute()
 
 
 def withdraw(client: "redis.Redis", boot: str) -> None:
-    """The process stops: nobody has to wait for its key to vanish. Raises redis.RedisError."""
-    client.delete(KEY_PREFIX + boot)
+    """The process stops: nobody has to wait until its word is too old. Raises redis.RedisError."""
+    client.hdel(KEY, boot)
 
 
 def processes(client: "redis.Redis") -> list[RelayProcess]:
     """All that spoke within TTL_SECONDS, in the order of their addresses. Raises redis.RedisError."""
-    keys: Any = list(client.scan_iter(KEY_PREFIX + "*", count=1000))
-    texts: Any = client.mget(keys) if keys else []
-    found = [_read(text) for text in texts if text]
+    now, texts = _read_all(client)
+    found = [_read(text) for text in texts.values() if _until(text) >= now]
     return sorted((one for one in found if one is not None), key=lambda one: (one.address, one.boot))
+
+
+def _read_all(client: "redis.Redis") -> tuple[float, dict[bytes, bytes]]:
+    """The time of Redis, and what every boot wrote."""
+    with client.pipeline(transaction=False) as pipeline:
+        pipeline.time()
+        pipeline.hgetall(KEY)
+        (seconds, microseconds), texts = pipeline.execute()
+    return seconds + microseconds / 1e6, texts
+
+
+def _until(text: bytes) -> float:
+    """When the word is too old; 0 for what a newer or a broken version wrote."""
+    try:
+        return float(json.loads(text)["until"])
+    except (ValueError, KeyError, TypeError):
+        return 0.0
 
 
 def _read(text: bytes) -> RelayProcess | None:
@@ -89,6 +112,7 @@ class Registrar:
         self.process = RelayProcess(secrets.token_hex(8), address, public_url or address)
         self.public_urls: tuple[str, ...] = public_urls([self.process])
         self._redis = client
+        self._outage = Outage(logger, "Redis, where relays register,")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relay-registrar", daemon=True)
 
@@ -102,7 +126,7 @@ class Registrar:
         try:
             withdraw(self._redis, self.process.boot)
         except redis.RedisError as error:
-            logger.warning("the relay stays registered until its key vanishes: %s", error)
+            logger.warning("the relay stays registered for %d s: %s", TTL_SECONDS, error)
 
     def refresh(self) -> None:
         """One word to Redis and one look at the others. Raises redis.RedisError."""
@@ -114,7 +138,9 @@ class Registrar:
             try:
                 self.refresh()
             except redis.RedisError as error:
-                logger.warning("cannot register this relay: %s", error)
+                self._outage.failed(error)
+            else:
+                self._outage.answered()
             if self._stopping.wait(REFRESH_SECONDS):
                 return
 
@@ -134,6 +160,7 @@ class DirectoryWatch:
         self._seen: dict[str, float] = {}
         self._known: tuple[str, ...] = ()
         self._began = monotonic()
+        self._outage = Outage(logger, "Redis, where relays are registered,")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relay-directory", daemon=True)
 
@@ -163,6 +190,8 @@ class DirectoryWatch:
             try:
                 self.look(monotonic())
             except redis.RedisError as error:
-                logger.warning("cannot read which relays there are: %s", error)
+                self._outage.failed(error)
+            else:
+                self._outage.answered()
             if self._stopping.wait(WATCH_SECONDS):
                 return

@@ -3,6 +3,8 @@
 import itertools
 import json
 import re
+import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ from pytest_django import Settings
 from inference import backbone_status, jobs, metrics, stats
 from inference.sampling import SamplingParameters
 from market import commands
+from relay.outage import Outage
 from tests.builders import claimed, demo_build, registered, verified
 from tests.inference.statuses import backbone
 
@@ -24,8 +27,9 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _fresh_figures() -> None:
+def _fresh_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.clear()
+    monkeypatch.setattr(stats, "_redis", Outage(stats.logger, "Redis", quiet_seconds=60.0))
 
 
 @pytest.fixture
@@ -117,6 +121,29 @@ def test_a_redis_that_is_gone_is_said_and_not_raised(settings: Settings) -> None
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
 
     assert stats.collect()["reachable"] == {"redis": False, "database": True}
+
+
+def test_a_redis_that_says_nothing_is_waited_for_once_and_the_database_still_speaks(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs.create_job("demo", [1], SamplingParameters())
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        settings.REDIS_URL = f"redis://127.0.0.1:{deaf.getsockname()[1]}/0"
+        backend = "django.core.cache.backends.redis.RedisCache"
+        options = settings.REDIS_ANSWER_OPTIONS
+        settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": settings.REDIS_URL, "OPTIONS": options}}
+
+        began = time.monotonic()
+        first = stats.snapshot()
+        waited = time.monotonic() - began
+        second = stats.snapshot()
+        waited_again = time.monotonic() - began - waited
+
+    assert first["reachable"] == second["reachable"] == {"redis": False, "database": True}
+    assert first["queue"]["queued"] == 1
+    assert waited < 1.5 * settings.REDIS_ANSWER_SECONDS
+    assert waited_again < 0.5
+    assert [record.message[:30] for record in caplog.records] == ["Redis cannot be reached: Timeo"]
 
 
 def test_figures_are_asked_for_once_a_second_however_many_ask(

@@ -10,8 +10,10 @@ from pytest_django import Settings
 
 from market import commands, presence
 from market.builds import BuildDescription
+from relay import authenticate
 from relay.authenticate import BACKBONE_TOKEN_FILE, MarketAuthenticator, backbone_token
 from relay.errors import MarketAway
+from relay.outage import Outage
 from tests.relay.builders import BUILD, SHA256
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,12 +105,18 @@ async def test_the_newest_session_of_a_node_is_known_to_every_process() -> None:
     assert await market.is_newest("bob", "boot2/3")
 
 
-async def test_an_outage_of_the_cache_is_told_from_a_defect(settings: Settings) -> None:
+async def test_an_outage_of_the_cache_is_told_from_a_defect_and_logged_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     market = MarketAuthenticator()
+    monkeypatch.setattr(authenticate, "CACHE", Outage(authenticate.logger, "the market's cache", quiet_seconds=60.0))
     backend = "django.core.cache.backends.redis.RedisCache"
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": "redis://127.0.0.1:1/0"}}
 
     with pytest.raises(MarketAway, match="refused"):
         await market.mark_seen("bob")
-    with pytest.raises(MarketAway, match="refused"):
+    with pytest.raises(MarketAway, match="a moment ago"):
         await market.is_newest("bob", "session")
+    assert not await market.knows_build("the database is asked all the same")
+
+    assert [record.message.split(":")[0] for record in caplog.records] == ["the market's cache cannot be reached"]

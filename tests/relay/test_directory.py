@@ -28,7 +28,23 @@ def test_what_is_registered_is_found_and_vanishes_by_itself(client: redis.Redis)
     directory.register(client, process(1))
 
     assert directory.processes(client) == [process(1), process(2)]
-    assert 0 < client.ttl("relay.process.boot1") <= TTL_SECONDS
+    assert 0 < client.ttl("relay.processes") <= TTL_SECONDS
+
+
+def test_who_said_nothing_for_too_long_is_not_found_and_is_taken_out_by_the_others(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "TTL_SECONDS", 1)
+    directory.register(client, process(1))
+    monkeypatch.undo()
+    directory.register(client, process(2))
+    time.sleep(1.1)
+
+    found = directory.processes(client)
+    directory.register(client, process(3))
+
+    assert found == [process(2)]
+    assert set(client.hkeys("relay.processes")) == {b"boot2", b"boot3"}
 
 
 def test_an_address_that_two_boots_wrote_counts_once() -> None:
@@ -39,10 +55,9 @@ def test_an_address_that_two_boots_wrote_counts_once() -> None:
 
 
 def test_what_cannot_be_read_is_skipped(client: redis.Redis) -> None:
-    for number, text in enumerate(
-        ["no json", "[]", '{"boot":"x"}', '{"boot":"x","address":"http://a","public_url":""}']
-    ):
-        client.set(f"relay.process.{number}", text)
+    texts = ["no json", "[]", '{"until":1e12}', '{"boot":"x","address":"http://a","public_url":"","until":1e12}']
+    for number, text in enumerate(texts):
+        client.hset("relay.processes", f"{number}", text)
     directory.register(client, process(1))
 
     assert directory.processes(client) == [process(1)]
@@ -115,11 +130,17 @@ def test_without_any_registered_relay_the_fallback_is_used_until_one_comes(clien
     assert changes == [(FALLBACK,), (process(1).address,)]
 
 
-def test_a_watch_outlives_an_outage_of_redis() -> None:
+def test_a_watch_outlives_an_outage_of_redis_and_speaks_of_it_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(directory, "WATCH_SECONDS", 0.05)
     with redis.Redis(port=1, socket_connect_timeout=0.2) as nobody:
         seen, changes = watch(nobody)
         seen.start()
-        time.sleep(0.3)
+        time.sleep(0.5)
         seen.stop()
 
     assert changes == []
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "Redis, where relays are registered, cannot be reached"
+    ]
