@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.retry import Retry
-
 from config.environment import DEVELOPMENT_SECRET_KEY, Environment, EnvironmentValueError
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -300,19 +296,18 @@ def database(url: str, var_dir: Path) -> dict[str, Any]:
 
 
 DATABASES = {"default": database(DATABASE_URL, VAR_DIR)}
-# For questions that a page waits for: a Redis that does not answer is given up soon, and what needs it says so. Asked
-# twice only where a kept connection broke: it may have been one to a Redis that was restarted.
+# A page waits this long for a Redis that does not answer, and no longer: what needs it then says so.
 REDIS_ANSWER_SECONDS = 1.5
-REDIS_ANSWER_OPTIONS: dict[str, Any] = {
-    "socket_timeout": REDIS_ANSWER_SECONDS,
-    "socket_connect_timeout": REDIS_ANSWER_SECONDS,
-    "retry": Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
-}
 CACHES: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
-        "OPTIONS": REDIS_ANSWER_OPTIONS,
+        "OPTIONS": {
+            "socket_timeout": REDIS_ANSWER_SECONDS,
+            "socket_connect_timeout": REDIS_ANSWER_SECONDS,
+            # Once: a kept connection may be one to a Redis that was restarted. Silence is not asked again.
+            "retry": Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        },
     }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}

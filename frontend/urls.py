@@ -1,7 +1,7 @@
 """Addresses of the pages."""
 
 from django.templatetags.static import static
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
 from frontend import join_views, key_views, language_views, worker_views
@@ -22,6 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("worker/offline", worker_views.offline, name="worker-offline"),
     path("worker-shell.js", worker_views.shell, name="worker-shell"),
     path("authority.crt", worker_views.authority_certificate, name="authority"),
+    path("operator/", include("frontend.operator.urls")),
     path("keys", key_views.keys, name="keys"),
     # Browsers ask for it on pages that name no icon, such as the admin's.
     path("favicon.ico", RedirectView.as_view(url=static("frontend/icon.svg"), permanent=True)),

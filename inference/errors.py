@@ -71,6 +71,12 @@ class UnknownBuild(InferenceError):
     code = "unknown_build"
 
 
+class OutsideFolders(GGUFError):
+    """A path that leads out of the folders whose models may be served."""
+
+    code = "outside_folders"
+
+
 class NotASlice(GGUFError):
     """A GGUF that is not an expert slice, or a slice that contradicts itself."""
 

@@ -62,3 +62,8 @@ def holdings(build: str, layer: int, expert: int, limit: int = HISTORY_SHOWN) ->
         )
         for row in rows
     ]
+
+
+def holding_nodes() -> set[str]:
+    """Devices with an open claim."""
+    return set(Claim.objects.filter(state__in=r.OPEN_STATES).values_list("node_id", flat=True).distinct().order_by())

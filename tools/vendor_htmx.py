@@ -7,11 +7,12 @@ test_vendored.py` compares the file in the tree with both.
 
 import argparse
 import hashlib
-import subprocess
 import sys
-import tarfile
-import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.npm_package import fetch
 
 VERSION = "2.0.11"
 SHA256 = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
@@ -19,25 +20,11 @@ TARGET = Path(__file__).resolve().parent.parent / "frontend" / "static" / "front
 MEMBER = "package/dist/htmx.min.js"
 
 
-def fetch(version: str) -> bytes:
-    """The minified file of a published version. Raises CalledProcessError, KeyError, FileNotFoundError without npm."""
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            ["npm", "pack", "--silent", f"htmx.org@{version}"], cwd=folder, check=True, stdout=subprocess.DEVNULL
-        )
-        (package,) = Path(folder).glob("*.tgz")
-        with tarfile.open(package) as archive:
-            member = archive.extractfile(MEMBER)
-            if member is None:
-                raise KeyError(MEMBER)
-            return member.read()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Vendor htmx.")
     parser.add_argument("--digest", action="store_true", help="print the digest of VERSION and change nothing")
     arguments = parser.parse_args()
-    data = fetch(VERSION)
+    data = fetch("htmx.org", VERSION, [MEMBER])[MEMBER]
     digest = hashlib.sha256(data).hexdigest()
     if arguments.digest:
         print(digest)

@@ -1,0 +1,111 @@
+"""All devices in figures, for lists that can be searched and sorted: a handful of queries, however many devices."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.db.models import Count, F, Sum
+
+from market import presence
+from market import rows as r
+from market.ledger import NODE_PREFIX
+from market.models import Balance, Claim, Node, NodeProfile
+
+NodeState = Literal["working", "waiting", "away", "leaving", "paused", "banned", "erased"]
+
+
+@dataclass(frozen=True)
+class NodeLine:
+    """One device. reason: why it was paused or banned. earned: everything it was credited and not voided."""
+
+    node_id: str
+    name: str
+    state: NodeState
+    reason: str
+    kernel_class: str
+    slices: int
+    experts: int
+    size_bytes: int
+    trust: int
+    earned_microcredits: int
+    registered_at: datetime
+    last_seen: datetime | None
+    leaves_at: datetime | None
+
+
+@dataclass(frozen=True)
+class _Held:
+    slices: int = 0
+    live: int = 0
+    experts: int = 0
+    size_bytes: int = 0
+
+
+def node_lines() -> list[NodeLine]:
+    """Every device, in the order of registration."""
+    names = dict(NodeProfile.objects.values_list("node_id", "name"))
+    nodes = list(Node.objects.order_by("registered_at", "node_id"))
+    held, earned = _held(), _earned()
+    seen = presence.last_seen([node.node_id for node in nodes])
+    lines = []
+    for node in nodes:
+        of_node = held.get(node.node_id, _Held())
+        last_seen = seen.get(node.node_id)
+        lines.append(
+            NodeLine(
+                node_id=node.node_id,
+                name=names.get(node.node_id, node.node_id),
+                state=_state(node, of_node),
+                reason=node.suspended_reason,
+                kernel_class=node.kernel_class,
+                slices=of_node.slices,
+                experts=of_node.experts,
+                size_bytes=of_node.size_bytes,
+                trust=node.trust,
+                earned_microcredits=earned.get(node.node_id, 0),
+                registered_at=node.registered_at,
+                last_seen=last_seen,
+                leaves_at=node.leaves_at,
+            )
+        )
+    return lines
+
+
+def _state(node: Node, held: _Held) -> NodeState:
+    if node.erased_at is not None:
+        return "erased"
+    if node.quarantined:
+        return "banned"
+    if node.suspended_reason:
+        return "paused"
+    if node.leaves_at is not None:
+        return "leaving"
+    if held.live:
+        return "working"
+    return "waiting" if held.slices else "away"
+
+
+def _held() -> dict[str, _Held]:
+    """Open claims by node."""
+    found: dict[str, _Held] = {}
+    sums = (
+        Claim.objects.filter(state__in=r.OPEN_STATES)
+        .values_list("node_id", "state")
+        .annotate(claims=Count("claim_id"), experts=Sum(F("last") - F("first")), size=Sum("size_bytes"))
+        .order_by()
+    )
+    for node_id, state, claims, experts, size in sums:
+        before = found.get(node_id, _Held())
+        live = before.live + (claims if state == r.LIVE else 0)
+        found[node_id] = _Held(before.slices + claims, live, before.experts + experts, before.size_bytes + size)
+    return found
+
+
+def _earned() -> dict[str, int]:
+    """The sum of every node's accounts."""
+    sums: defaultdict[str, int] = defaultdict(int)
+    rows = Balance.objects.filter(account__startswith=NODE_PREFIX)
+    for account, balance in rows.values_list("account", "balance_microcredits"):
+        sums[account.split("/")[1]] += balance
+    return sums
