@@ -18,6 +18,9 @@ from kombu.transport import redis, virtual
 
 logger = logging.getLogger(__name__)
 
+# Of kombu's steps (0, 3, 6, 9).
+FIRST, USUAL, LAST = 0, 3, 6
+
 
 class PatientQoS(redis.QoS):
     """Neither puts back nor acknowledges messages through a connection that is gone."""
@@ -38,6 +41,17 @@ class PatientQoS(redis.QoS):
 
     def _is_gone(self) -> bool:
         return self.channel.connection is None or self.channel.connection.client is None
+
+
+def message_priority(priority: int) -> int:
+    """A request's priority as the broker's: 0 comes first. Between the three kinds it is the queue that decides, within
+    each the engine. The canary, a rescue and a retry have no priority, which is 0: they never wait behind requests."""
+    return FIRST if priority > 0 else LAST if priority < 0 else USUAL
+
+
+def lists_of(queue: str) -> list[str]:
+    """The Redis lists that hold a queue's messages, one for each of the broker's priorities."""
+    return [queue, *(f"{queue}{redis.Channel.sep}{step}" for step in redis.PRIORITY_STEPS if step)]
 
 
 def repair_transport() -> None:

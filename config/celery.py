@@ -23,6 +23,7 @@ UPKEEP_QUEUE = "upkeep"
 QUEUES = (BACKBONE_QUEUE, UPKEEP_QUEUE)
 CANARY_SECONDS = 10.0
 RESCUE_SECONDS = 5.0
+PRUNE_SECONDS = 600.0
 SAMPLE_SECONDS = 5.0
 
 
@@ -39,6 +40,7 @@ def timetable() -> dict[str, dict[str, Any]]:
         "market-check-ledger": entry("market.check_ledger", settings.LEDGER_CHECK_SECONDS, UPKEEP_QUEUE),
         "frontend-sample": entry("frontend.sample", SAMPLE_SECONDS, UPKEEP_QUEUE),
         "inference-rescue": entry("inference.rescue", RESCUE_SECONDS, UPKEEP_QUEUE),
+        "inference-prune": entry("inference.prune", PRUNE_SECONDS, UPKEEP_QUEUE),
         **{f"canary-{queue}": entry("config.canary", CANARY_SECONDS, queue, queue) for queue in QUEUES},
     }
 

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
+
 from config.environment import DEVELOPMENT_SECRET_KEY, Environment, EnvironmentValueError
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -107,6 +111,12 @@ DISPATCH_RESULTS = _env.text(
     "What workers send back: exact (a float32 row per expert, the bits of plain llama.cpp), or partial sums per token: "
     "sums-f32, sums-f16 (fewer bytes, not exact; docs/verification.md).",
 )
+BACKBONE_TRACE_BYTES = _env.integer(
+    "BACKBONE_TRACE_BYTES",
+    4 << 30,
+    "Most bytes of traces on one host: half for a start's own lanes, which write no more then, half for earlier starts.",
+    minimum=1,
+)
 HOT_SET_BYTES = _env.integer(
     "HOT_SET_BYTES",
     0,
@@ -173,6 +183,9 @@ API_QUEUE_LENGTH = _env.integer(
 API_OPEN_PER_KEY = _env.integer("API_OPEN_PER_KEY", 128, "Answers that one API key may have open at once.", minimum=1)
 API_REQUESTS_PER_MINUTE = _env.integer(
     "API_REQUESTS_PER_MINUTE", 600, "Requests that one API key may make in a minute; 0: no limit."
+)
+GENERATION_KEEP_SECONDS = _env.seconds(
+    "GENERATION_KEEP_SECONDS", 604800.0, "An ended generation's row (counts and times, no text) is kept this long."
 )
 API_PATIENCE_SECONDS = _env.seconds(
     "API_PATIENCE_SECONDS", 600.0, "An answer is given up when no token of it came for this long."
@@ -296,18 +309,19 @@ def database(url: str, var_dir: Path) -> dict[str, Any]:
 
 
 DATABASES = {"default": database(DATABASE_URL, VAR_DIR)}
-# A page waits this long for a Redis that does not answer, and no longer: what needs it then says so.
+# For questions that a page waits for: a Redis that does not answer is given up soon, and what needs it says so. Asked
+# twice only where a kept connection broke: it may have been one to a Redis that was restarted.
 REDIS_ANSWER_SECONDS = 1.5
+REDIS_ANSWER_OPTIONS: dict[str, Any] = {
+    "socket_timeout": REDIS_ANSWER_SECONDS,
+    "socket_connect_timeout": REDIS_ANSWER_SECONDS,
+    "retry": Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+}
 CACHES: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
-        "OPTIONS": {
-            "socket_timeout": REDIS_ANSWER_SECONDS,
-            "socket_connect_timeout": REDIS_ANSWER_SECONDS,
-            # Once: a kept connection may be one to a Redis that was restarted. Silence is not asked again.
-            "retry": Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
-        },
+        "OPTIONS": REDIS_ANSWER_OPTIONS,
     }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}

@@ -16,6 +16,8 @@ from celery import bootsteps, signals
 from celery.worker import state
 from django.conf import settings
 
+from config.broker import lists_of
+
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
@@ -73,7 +75,7 @@ class Watchdog(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery's class
         with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=LOOK_SECONDS) as client:
             while not self._stop.wait(LOOK_SECONDS):
                 try:
-                    waiting = sum(int(client.llen(queue)) for queue in queues)
+                    waiting = sum(int(client.llen(name)) for queue in queues for name in lists_of(queue))
                 except redis.RedisError as error:
                     # No Redis, no messages: the worker reconnects by itself.
                     logger.warning("the watchdog cannot ask Redis: %s", error)

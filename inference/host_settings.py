@@ -38,6 +38,7 @@ class HostSettings:
     spool_seconds: float = 10.0
     demand_seconds: float = 300.0
     policy: DispatchPolicy = field(default_factory=DispatchPolicy)
+    trace_bytes: int = 4 << 30
     prefill_tokens: int = 256
     kept_sequences: int = 0
     hot_set_bytes: int = 0

@@ -12,11 +12,18 @@ from django.utils import timezone
 from inference.models import GenerationJob
 from inference.sampling import SamplingParameters
 
+# SQLite has one writer: a long delete would hold up the API.
+PRUNED_AT_ONCE = 500
 OPEN_STATES = (GenerationJob.State.QUEUED, GenerationJob.State.RUNNING)
 
 
 def create_job(
-    model: str, prompt_tokens: list[int], sampling: SamplingParameters, *, api_key_id: int | None = None
+    model: str,
+    prompt_tokens: list[int],
+    sampling: SamplingParameters,
+    *,
+    api_key_id: int | None = None,
+    priority: int = 0,
 ) -> GenerationJob:
     """Stores a validated request; the caller enqueues it afterwards.
 
@@ -24,6 +31,7 @@ def create_job(
     """
     return GenerationJob.objects.create(
         api_key_id=api_key_id,
+        priority=priority,
         model=model,
         prompt_tokens=prompt_tokens,
         sampling=dataclasses.asdict(sampling.with_seed()),
@@ -80,6 +88,20 @@ def finish_job(job: GenerationJob, *, finish: str, generated: int, error: str = 
             sampling={},
         )
     )
+
+
+def prune_jobs(*, ended_before: datetime) -> int:
+    """Deletes generations that ended before that time, oldest first; returns how many. Open ones stay."""
+    ended = GenerationJob.objects.filter(
+        # The index is on the time of creation, which is earlier still.
+        state__in=(GenerationJob.State.DONE, GenerationJob.State.FAILED),
+        created_at__lt=ended_before,
+        finished_at__lt=ended_before,
+    ).order_by("created_at")
+    deleted = 0
+    while keys := list(ended.values_list("pk", flat=True)[:PRUNED_AT_ONCE]):
+        deleted += GenerationJob.objects.filter(pk__in=keys).delete()[0]
+    return deleted
 
 
 def sampling_of(job: GenerationJob) -> SamplingParameters:

@@ -41,6 +41,7 @@ class GenerationJob(models.Model):
     model = models.CharField(max_length=200)
     prompt_tokens = models.JSONField(default=list)  # token ids
     sampling = models.JSONField(default=dict)  # fields of SamplingParameters
+    priority = models.SmallIntegerField(default=0)  # see docs/api.md
     attempt = models.PositiveIntegerField(default=0)
     backbone_boot = models.CharField(max_length=32, blank=True, default="")  # who runs the present attempt
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED)

@@ -53,6 +53,7 @@ def host_settings() -> HostSettings:
         spool_seconds=settings.SPOOL_SECONDS,
         demand_seconds=settings.DEMAND_SECONDS,
         policy=policy(settings.DISPATCH_RESULTS, settings.DISPATCH_DEADLINE_SECONDS, settings.SLOW_STEP_SECONDS),
+        trace_bytes=settings.BACKBONE_TRACE_BYTES,
         prefill_tokens=settings.BACKBONE_PREFILL_TOKENS,
         kept_sequences=settings.BACKBONE_KEPT_SEQUENCES,
         hot_set_bytes=settings.HOT_SET_BYTES,

@@ -40,6 +40,7 @@ def generate(generation_id: str) -> None:
         prompt=tuple(job.prompt_tokens),
         sampling=jobs.sampling_of(job),
         resumed=tuple(token.token for token in earlier),
+        priority=job.priority,
     )
     ended = threading.Event()
     ends: list[tuple[str, int, str]] = []
@@ -88,3 +89,12 @@ def rescue(patience_seconds: float = LOST_MESSAGE_SECONDS) -> int:
     if orphans:
         logger.warning("%d generations had lost their backbone and are queued again", len(orphans))
     return len(orphans)
+
+
+@shared_task(name="inference.prune", ignore_result=True)
+def prune() -> int:
+    """Deletes generations that ended longer ago than GENERATION_KEEP_SECONDS; returns how many."""
+    deleted = jobs.prune_jobs(ended_before=datetime.now(UTC) - timedelta(seconds=settings.GENERATION_KEEP_SECONDS))
+    if deleted:
+        logger.info("%d generations that ended long ago are deleted", deleted)
+    return deleted

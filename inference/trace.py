@@ -10,6 +10,7 @@ verification only.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ import numpy.typing as npt
 
 from inference.errors import BadTrace
 from inference.llama import Batch, ContextSettings
+
+logger = logging.getLogger(__name__)
 
 TRACE_VERSION = 2
 
@@ -90,9 +93,14 @@ def logits_path(path: Path) -> Path:
 
 
 class TraceWriter:
-    """Writes a trace while a lane runs. Each line is flushed, so a killed process leaves a readable trace."""
+    """Writes a trace while a lane runs. Each line is flushed, so a killed process leaves a readable trace.
 
-    def __init__(self, path: Path, header: TraceHeader) -> None:
+    most_bytes: lines and logits together; what comes after is not written: the trace then proves the lane's beginning.
+    """
+
+    def __init__(self, path: Path, header: TraceHeader, most_bytes: float = float("inf")) -> None:
+        self._left_bytes = most_bytes
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lines: TextIO = path.open("w", encoding="utf-8")
         self._rows = logits_path(path).open("wb")
@@ -101,6 +109,8 @@ class TraceWriter:
     def decode(self, batch: Batch, code: int, logits: npt.NDArray[np.float32] | None) -> None:
         """Notes a decode; logits: (rows, n_vocab) float32 of the flagged tokens, None when it failed."""
         size = batch.size
+        if self._is_full(0 if logits is None else logits.nbytes):
+            return
         if logits is not None:
             self._rows.write(np.ascontiguousarray(logits, np.float32).data)
             self._rows.flush()
@@ -136,8 +146,21 @@ class TraceWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _is_full(self, size: int) -> bool:
+        """Takes the bytes from what is left; once they are too many, nothing is written any more."""
+        if self._left_bytes < size:
+            if self._left_bytes > 0:
+                logger.warning("the trace %s has reached its size and ends here", self._path)
+            self._left_bytes = 0
+            return True
+        self._left_bytes -= size
+        return False
+
     def _write(self, line: dict[str, Any]) -> None:
-        self._lines.write(json.dumps(line, separators=(",", ":")) + "\n")
+        text = json.dumps(line, separators=(",", ":")) + "\n"
+        if self._is_full(len(text)):
+            return
+        self._lines.write(text)
         self._lines.flush()
 
 

@@ -17,6 +17,7 @@ from inference.sampling import MAX_STOP_BYTES, MAX_STOP_STRINGS, MAX_TOP_LOGPROB
 # Prompts times `n` of one request.
 MAX_CHOICES = 32
 MAX_MESSAGES = 4096
+MAX_PRIORITY = 10
 # "As long as it fits": the engine ends an answer where the context ends.
 UNLIMITED_TOKENS = 1 << 30
 DEFAULT_COMPLETION_TOKENS = 16
@@ -41,7 +42,7 @@ class Message:
 class ApiRequest:
     """A checked request. Of `prompts` (completions) and `messages` (chat) one is empty.
 
-    choices: answers per prompt; background: the answer goes on when its reader leaves.
+    choices: answers per prompt; background: the answer goes on when its reader leaves; priority: see docs/api.md.
     """
 
     model: str
@@ -50,6 +51,7 @@ class ApiRequest:
     stream: bool = False
     include_usage: bool = False
     background: bool = False
+    priority: int = 0
     prompts: tuple[Prompt, ...] = ()
     messages: tuple[Message, ...] = ()
 
@@ -184,6 +186,7 @@ def _finish(
         stream=stream,
         include_usage=include_usage,
         background=fields.flag("background"),
+        priority=fields.integer("priority", 0, -MAX_PRIORITY, MAX_PRIORITY),
         prompts=prompts,
         messages=messages,
     )

@@ -16,6 +16,7 @@ from django.db import OperationalError as OperationalDatabaseError
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from config.broker import message_priority
 from config.celery import BACKBONE_QUEUE, app
 from inference import api_keys, backbone_status, jobs, rate_limit, token_stream, tokenizer
 from inference.api_keys import KeyView
@@ -116,8 +117,8 @@ def accept(request: ApiRequest, key_id: int | None) -> Accepted:
     prompts = prompt_tokens(request, model)
     build = alive_build()
     samplings = [choice_sampling(request.sampling, number) for number in range(request.choices)]
-    job_ids = _create_jobs(model.name, prompts, samplings, key_id)
-    _enqueue_all(job_ids)
+    job_ids = _create_jobs(model.name, prompts, samplings, key_id, request.priority)
+    _enqueue_all(job_ids, request.priority)
     return Accepted(request, model, job_ids, sum(map(len, prompts)), build)
 
 
@@ -176,7 +177,7 @@ def alive_build() -> str:
 
 
 def _create_jobs(
-    model: str, prompts: list[list[int]], samplings: list[SamplingParameters], key_id: int | None
+    model: str, prompts: list[list[int]], samplings: list[SamplingParameters], key_id: int | None, priority: int
 ) -> tuple[str, ...]:
     wanted = len(prompts) * len(samplings)
     with transaction.atomic():
@@ -188,24 +189,32 @@ def _create_jobs(
         if jobs.waiting_count() + wanted > settings.API_QUEUE_LENGTH:
             raise errors.queue_full(RETRY_FULL_SECONDS)
         created = [
-            jobs.create_job(model, prompt, sampling, api_key_id=key_id) for prompt in prompts for sampling in samplings
+            jobs.create_job(model, prompt, sampling, api_key_id=key_id, priority=priority)
+            for prompt in prompts
+            for sampling in samplings
         ]
     return tuple(str(job.pk) for job in created)
 
 
-def _enqueue_all(job_ids: Sequence[str]) -> None:
+def _enqueue_all(job_ids: Sequence[str], priority: int) -> None:
     try:
         for job_id in job_ids:
-            enqueue(job_id)
+            enqueue(job_id, priority)
     except (OperationalError, redis.RedisError) as error:
         for job_id in job_ids:
             give_up(job_id, "the queue cannot be reached")
         raise errors.no_store(RETRY_FULL_SECONDS) from error
 
 
-def enqueue(job_id: str) -> None:
+def enqueue(job_id: str, priority: int = 0) -> None:
     """By name: importing the task would load the engine. Raises kombu's OperationalError, RedisError."""
-    app.send_task("inference.generate", args=(job_id,), queue=BACKBONE_QUEUE, retry=False)
+    app.send_task(
+        "inference.generate",
+        args=(job_id,),
+        queue=BACKBONE_QUEUE,
+        retry=False,
+        priority=message_priority(priority),
+    )
 
 
 def give_up(job_id: str, reason: str) -> None:

@@ -127,3 +127,26 @@ def test_open_answers_are_counted_for_all_and_for_one_key() -> None:
     assert jobs.waiting_count() == 2
     assert jobs.waiting_count(alice.key_id) == 1
     assert jobs.open_counts() == {"queued": 1, "running": 1}
+
+
+def test_generations_that_ended_long_ago_are_deleted_and_open_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PRUNED_AT_ONCE", 2)
+    now = timezone.now()
+    old, lately, still_open = [made() for _ in range(5)], made(), made()
+    for job in (*old, lately):
+        taken = jobs.take_job(job.pk, boot="b1", alive=())
+        assert taken is not None
+        assert jobs.finish_job(taken, finish="stop", generated=1)
+    GenerationJob.objects.update(created_at=now - timedelta(days=30))
+    GenerationJob.objects.filter(pk__in=[job.pk for job in old]).update(finished_at=now - timedelta(days=29))
+
+    deleted = jobs.prune_jobs(ended_before=now - timedelta(days=7))
+
+    assert deleted == 5
+    assert set(GenerationJob.objects.values_list("pk", flat=True)) == {lately.pk, still_open.pk}
+
+
+def test_a_job_keeps_its_priority() -> None:
+    job = jobs.create_job("demo", [1], SAMPLING, priority=-3)
+
+    assert GenerationJob.objects.get(pk=job.pk).priority == -3

@@ -5,7 +5,7 @@ import pytest
 
 from inference.errors import BadTrace
 from inference.llama import Batch, ContextSettings
-from inference.trace import Clear, Decode, Move, Remove, TraceHeader, TraceReader, TraceWriter, logits_path
+from inference.trace import Clear, Copy, Decode, Move, Remove, TraceHeader, TraceReader, TraceWriter, logits_path
 
 SETTINGS = ContextSettings(sequence_tokens=256, sequences=2, batch_tokens=8, threads=1, outputs=2)
 HEADER = TraceHeader(Path("model.gguf"), "abc", vocabulary_size=3, settings=SETTINGS, lane=1)
@@ -80,3 +80,25 @@ def test_it_says_when_the_logits_are_missing(tmp_path: Path) -> None:
 
     with pytest.raises(BadTrace, match="beside"):
         _ = TraceReader(path).logits
+
+
+def test_a_full_trace_ends_between_two_records_and_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "lane.jsonl"
+    with TraceWriter(path, HEADER, most_bytes=700) as trace:
+        for _ in range(50):
+            trace.decode(small_batch(), 0, np.array([[1.5, 2.5, 3.5]], np.float32))
+
+    reader = TraceReader(path)
+    records = list(reader.records())
+
+    assert 1 <= len(records) < 50
+    assert len(reader.logits) >= len(records)
+    assert path.stat().st_size + logits_path(path).stat().st_size <= 700
+
+
+def test_a_copy_is_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "lane.jsonl"
+    with TraceWriter(path, HEADER) as trace:
+        trace.copy(2, 5)
+
+    assert list(TraceReader(path).records()) == [Copy(2, 5)]

@@ -43,6 +43,15 @@ def test_every_sampling_parameter_arrives() -> None:
     assert (request.choices, request.stream, request.include_usage, request.background) == (2, True, True, True)
 
 
+def test_priority_is_a_small_whole_number() -> None:
+    body = {"model": "m", "prompt": "x"}
+
+    assert parse_completion(body).priority == 0
+    assert parse_completion({**body, "priority": -10}).priority == -10
+    with pytest.raises(ApiError, match="priority"):
+        parse_completion({**body, "priority": 11})
+
+
 def test_null_means_absent() -> None:
     names = ("temperature", "seed", "stop", "n", "stream", "logprobs", "suffix", "best_of", "unheard_of")
 
