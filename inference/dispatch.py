@@ -6,6 +6,7 @@ counts. It knows hidden states, expert ids, replicas and a transport; it knows n
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,11 @@ from inference.audit import Auditor
 from inference.backend import ExpertCall
 from inference.dispatch_book import Book
 from inference.dispatch_policy import DispatchPolicy, Transport
+from inference.groups import Group
 from inference.hot_set_meter import LayerCounts, StepTimes
 from inference.layer_step import LayerStep
 from inference.replica_table import ReplicaTable
+from inference.row_places import RowPlaces, places_of_layer
 from inference.slow_steps import SlowSteps
 from inference.waiting import Waiting
 from inference.work_report import Moment, RowPlace, WorkReport
@@ -45,6 +48,7 @@ class Dispatcher:
         self._table = ReplicaTable(experts_per_layer=experts_per_layer)
         self._hot: npt.NDArray[np.bool_] | None = None
         self._waiting: dict[int, Waiting] = {}
+        self.row_places = RowPlaces()
         self._slow = SlowSteps(policy.slow_step_seconds)
 
     def set_replicas(self, table: ReplicaTable) -> None:
@@ -105,6 +109,7 @@ class Dispatcher:
             place, rows = RowPlace.UNCOVERED if layer is None else RowPlace.PREFILL, call.expert_ids.size
             times = None if is_prompt else StepTimes(0.0, time.monotonic() - started, rows)
             self.book.count(call.layer, call.expert_ids, Counter({place: rows}), Counter(), [], times)
+            self._count_places(call, [])
             return
         step = LayerStep(
             self.transport, self.book, self.policy, self.auditor, call, layer, None if hot is None else hot[call.layer]
@@ -114,3 +119,11 @@ class Dispatcher:
         if self._slow.look(call.layer, len(call.hidden), step.waited_seconds, step.waits):
             step.moments[Moment.SLOW_STEPS] += 1
         self.book.count(call.layer, call.expert_ids, step.places, step.moments, step.used, step.times)
+        self._count_places(call, step.used)
+
+    def _count_places(self, call: ExpertCall, used: Sequence[Group]) -> None:
+        """For the readers that asked where their tokens were computed; nothing while none did."""
+        open_lane, hot = self.row_places.open_lane(call.lane_number), self._hot
+        if open_lane is not None:
+            remote = [group.tokens for group in used]
+            open_lane.add(places_of_layer(call.expert_ids, remote, None if hot is None else hot[call.layer]))

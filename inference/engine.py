@@ -23,6 +23,7 @@ from inference.gguf_index import open_index
 from inference.lane import Lane
 from inference.llama import Context, ContextSettings, Model
 from inference.rate import RateMeter
+from inference.row_places import RowPlaces
 from inference.trace import TraceHeader, TraceWriter
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Engine:
         on_unwanted: Callable[[int], None] = lambda lane: None,
     ) -> None:
         cores = threads or len(os.sched_getaffinity(0))
+        row_places: RowPlaces | None = None,
         per_lane = -(-sequences // lanes)
         self.lane_settings = ContextSettings(
             sequence_tokens=context_tokens,
@@ -103,6 +105,7 @@ class Engine:
         self._handles = ExitStack()
         self.model = self._handles.enter_context(Model(model_path, gpu_layers=gpu_layers))
         self.vocabulary = self.model.vocabulary
+        self._row_places = row_places
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._wake: list[threading.Condition] = []
@@ -175,6 +178,7 @@ class Engine:
     def _run_lane(self, number: int) -> None:
         lane, wake = self._lanes[number], self._wake[number]
         while True:
+            places=None if self._row_places is None else self._row_places.lane(number),
             with wake:
                 while lane.size == 0 and not self._stopping:
                     wake.wait()

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from inference.errors import BadParameter, PromptTooLong
 from inference.llama import Context, SamplerChain, Vocabulary
+from inference.row_places import Places
 from inference.sampling import SamplingParameters, fill_chain, log_probabilities
 from inference.token_text import TokenText
 
@@ -50,6 +51,7 @@ class TokenEvent:
     withheld and cut, so it may be empty or lag behind. finish: set on the last event: "stop" (end-of-text token or stop
     string), "length" (max_tokens or the context's end), "cancelled", "error" (the reason in `error`). Events that end
     an answer without a new token have token NO_TOKEN. logprob, top_logprobs: when asked for, from the raw logits.
+    places: when asked for, where its rows were computed; None for a token that came with the prompt.
     """
 
     index: int
@@ -59,6 +61,7 @@ class TokenEvent:
     logprob: float | None = None
     top_logprobs: tuple[tuple[int, str, float], ...] = ()
     error: str = ""
+    places: Places | None = None
 
 
 def check_request(request: GenerationRequest, vocabulary_size: int, context_tokens: int) -> None:
@@ -137,7 +140,7 @@ class Generation:
             self._sampler.close()
             self._sampler = None
 
-    def sample(self, context: Context, row: int) -> TokenEvent:
+    def sample(self, context: Context, row: int, places: Places | None = None) -> TokenEvent:
         """Chooses the next token from batch entry `row` of the context's last decode and says what came of it."""
         assert self._sampler is not None
         token = self._sampler.sample(context, row)
@@ -157,9 +160,9 @@ class Generation:
             text += self._text.finish()
         index, self._index = self._index, self._index + 1
         if self.request.sampling.logprobs is None:
-            return TokenEvent(index, token, text, finish)
+            return TokenEvent(index, token, text, finish, places=places)
         logprob, top = self._logprobs(context.logits_of(row), token, self.request.sampling.logprobs)
-        return TokenEvent(index, token, text, finish, logprob, top)
+        return TokenEvent(index, token, text, finish, logprob, top, places=places)
 
     def last_event(self, finish: Finish, error: str = "") -> TokenEvent:
         """The event that ends the answer without a new token."""

@@ -25,6 +25,7 @@ from inference.generation import Finish, Generation, TokenEvent
 from inference.kept_prefixes import KeptPrefixes
 from inference.llama import Batch, Context
 from inference.prompt_queue import PromptQueue
+from inference.row_places import LanePlaces
 from inference.trace import TraceWriter
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Lane:
         on_left: Callable[[Generation], None] = lambda generation: None,
         seats: int | None = None,
         prefill_tokens: int | None = None,
+        places: LanePlaces | None = None,
     ) -> None:
         settings = context.settings
         self.seats = settings.sequences if seats is None else seats
@@ -67,6 +69,7 @@ class Lane:
         self.counts = LaneCounts()
         self._trace = trace
         self._on_left = on_left
+        self._places = places
         self._inbox: deque[Generation] = deque()
         self._prompts = PromptQueue()
         self._kept = KeptPrefixes(range(self.seats, settings.sequences))
@@ -265,7 +268,11 @@ class Lane:
         size = batch.size = len(active)
         batch.tokens[:size] = [generation.next_token for generation in active]
         batch.positions[:size] = [generation.position for generation in active]
+        counted = self._places if any(one.request.sampling.places for one in active) else None
+        if counted is not None:
+            counted.begin()
         code = self._decode(batch, rows=size)
+        places = None if counted is None else counted.take(size)
         if code != 0:
             self._fail_active(_reason(code))
             return True
@@ -273,7 +280,8 @@ class Lane:
         left: list[tuple[Generation, TokenEvent]] = []
         for row, generation in enumerate(active):
             generation.position += 1
-            event = generation.sample(self.context, row)
+            where = places[row] if places is not None and generation.request.sampling.places else None
+            event = generation.sample(self.context, row, where)
             if event.finish is None:
                 generation.tell(event)
             else:

@@ -150,6 +150,7 @@ class NodeHost:
             on_unwanted=self.dispatcher.abort,
             prefill_tokens=settings.prefill_tokens,
             kept_sequences=settings.kept_sequences,
+            row_places=self.dispatcher.row_places,
         )
         self.verifier = Verifier(
             index,
@@ -295,3 +296,4 @@ def streamed(attempt: int, event: TokenEvent) -> StreamedToken:
         top=event.top_logprobs,
         error=event.error,
     )
+        places=event.places,

@@ -42,7 +42,8 @@ class SamplingParameters:
     repeat_penalty = 1 are off; repeat_last_n: the penalty looks at that many tokens, prompt included (-1: all);
     seed None: chosen when the request is taken; stop: strings at which the text ends, not part of the answer;
     max_tokens counts all tokens of the answer, resumed ones included; logprobs: None, or how many alternatives
-    (0..20) are reported with the log-probability of the chosen token; ignore_eos: end-of-text tokens are never chosen.
+    (0..20) are reported with the log-probability of the chosen token; ignore_eos: end-of-text tokens are never chosen;
+    places: every token says where its rows were computed.
     """
 
     temperature: float = 1.0
@@ -56,6 +57,7 @@ class SamplingParameters:
     max_tokens: int = 128
     logprobs: int | None = None
     ignore_eos: bool = False
+    places: bool = False
 
     def validate(self) -> None:
         """Raises BadParameter naming the first parameter that is out of its range."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import redis
 
+from inference.row_places import Places
+
 KEEP_SECONDS = 3600
 CANCEL_CHANNEL = "generations.cancel"
 
@@ -19,7 +21,8 @@ CANCEL_CHANNEL = "generations.cancel"
 @dataclass(frozen=True)
 class StreamedToken:
     """One entry. token: its id, -1 in an entry that only carries `finish`; text: what it adds to the answer;
-    finish: empty, or stop, length, cancelled, error; top: ((token, text, logprob), ...) when asked for."""
+    finish: empty, or stop, length, cancelled, error; top: ((token, text, logprob), ...) and
+    places, where its rows were computed, when asked for."""
 
     attempt: int
     index: int
@@ -29,11 +32,12 @@ class StreamedToken:
     logprob: float | None = None
     top: tuple[tuple[int, str, float], ...] = ()
     error: str = ""
+    places: Places | None = None
 
 
 # One field per entry: every field costs each of writer, Redis and reader more than the JSON of several tokens.
 FIELD = "tokens"
-DEFAULTS = ("", None, (), "")  # of finish, logprob, top, error: left out at the end of a token's list
+DEFAULTS = ("", None, (), "", None)  # of finish, logprob, top, error, places: left out at the end of a token's list
 
 
 def pack(tokens: Iterable[StreamedToken]) -> dict[Any, Any]:
@@ -47,7 +51,7 @@ def unpack(fields: dict[bytes, bytes]) -> list[StreamedToken]:
 
 def _values(token: StreamedToken) -> list[Any]:
     values = [token.attempt, token.index, token.token, token.text]
-    optional = [token.finish, token.logprob, token.top, token.error]
+    optional = [token.finish, token.logprob, token.top, token.error, token.places]
     while optional and optional[-1] == DEFAULTS[len(optional) - 1]:
         optional.pop()
     return values + optional
@@ -62,8 +66,14 @@ def _token(
     logprob: float | None = None,
     top: Iterable[tuple[int, str, float]] = (),
     error: str = "",
+    places: Iterable[int] | None = None,
 ) -> StreamedToken:
-    return StreamedToken(attempt, index, token, text, finish, logprob, tuple((t, s, p) for t, s, p in top), error)
+    alternatives = tuple((t, s, p) for t, s, p in top)
+    where = None
+    if places is not None:
+        remote, hot, other = places
+        where = (remote, hot, other)
+    return StreamedToken(attempt, index, token, text, finish, logprob, alternatives, error, where)
 
 
 def stream_key(generation_id: str) -> str:

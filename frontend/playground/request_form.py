@@ -8,7 +8,7 @@ import json
 import pprint
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inference.openai import errors
@@ -74,10 +74,11 @@ class RequestForm:
             raise errors.bad_value("prompt", f"a text of at most {PROMPT_LIMIT} characters")
         body = self.body(model)
         if self.is_chat:
-            return parse_chat(
-                {**body, "logprobs": self.probabilities, "top_logprobs": ALTERNATIVES * self.probabilities}
-            )
-        return parse_completion({**body, "logprobs": ALTERNATIVES if self.probabilities else None})
+            alternatives = ALTERNATIVES if self.probabilities else 0
+            request = parse_chat({**body, "logprobs": self.probabilities, "top_logprobs": alternatives})
+        else:
+            request = parse_completion({**body, "logprobs": ALTERNATIVES if self.probabilities else None})
+        return replace(request, sampling=replace(request.sampling, places=True))
 
 
 def _number(name: str, text: str) -> int | float:

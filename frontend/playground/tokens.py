@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inference.openai.answers import Choice
+from inference.row_places import Places
 from inference.token_stream import StreamedToken
 
 PAGE_TEXT = "playground.token"
@@ -19,13 +20,13 @@ class TokenLine:
     """One token. probability: 0..1 by the model's raw logits, None: not asked for; alternatives: likeliest first.
 
     places: rows ((token, expert) pairs over all layers) computed by workers, by the backbone because they are hot, and
-    by the backbone for other reasons; None: the backbone that answered does not say.
+    by the backbone for other reasons; None: the token came with the prompt.
     """
 
     text: str
     probability: float | None
     alternatives: tuple[tuple[str, float], ...]
-    places: tuple[int, int, int] | None
+    places: Places | None
 
 
 def token_line(token: StreamedToken) -> TokenLine:
@@ -33,7 +34,7 @@ def token_line(token: StreamedToken) -> TokenLine:
         text=token.text,
         probability=None if token.logprob is None else math.exp(token.logprob),
         alternatives=tuple((text, math.exp(logprob)) for _, text, logprob in token.top),
-        places=getattr(token, "places", None),
+        places=token.places,
     )
 
 

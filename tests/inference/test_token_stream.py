@@ -18,14 +18,16 @@ def client(redis_database: str) -> Iterator["redis.Redis"]:
 
 PLAIN = StreamedToken(1, 0, 42, "é\n\0")
 RICH = StreamedToken(1, 1, 43, "", "stop", logprob=-0.25, top=((43, "a", -0.25), (44, "\ufffd", -3.5)))
+PLACED = StreamedToken(1, 2, 44, "x", places=(30, 2, 0))
 FAILED = StreamedToken(2, 2, -1, "", "error", error="prompt_too_long: shorten it")
 
 
 def test_every_field_comes_back_as_it_was_written(client: "redis.Redis") -> None:
-    token_stream.append(client, [("a", PLAIN), ("a", RICH), ("b", PLAIN)])
+    token_stream.append(client, [("a", PLAIN), ("a", RICH), ("b", PLAIN), ("c", PLACED)])
 
     assert list(token_stream.read(client, "a", 1.0)) == [PLAIN, RICH]
     assert token_stream.stored(client, "b") == [PLAIN]
+    assert token_stream.stored(client, "c") == [PLACED]
 
 
 def test_an_error_comes_back_with_its_reason(client: "redis.Redis") -> None:

@@ -42,13 +42,14 @@ async def test_without_javascript_the_answer_comes_with_the_page(played: PlayedB
 
 async def test_without_javascript_every_token_has_a_line_with_its_alternatives(played: PlayedBackbone) -> None:
     top = ((300, " was", -0.1), (301, " is", -2.5))
-    played.script = lambda job: [StreamedToken(1, 0, 300, " was", "length", -0.1, top)]
+    played.script = lambda job: [StreamedToken(1, 0, 300, " was", "length", -0.1, top, "", (30, 2, 0))]
 
     response = await post(AsyncClient(), "In the beginning", probabilities="on")
 
     page = Page(response.content.decode())
-    assert page.table("token-table")[0][:3] == ["was", "0.905", "was 0.905; is 0.082"]
+    assert page.table("token-table") == [["was", "0.905", "was 0.905; is 0.082", "30", "2", "0"]]
     assert played.samplings[0]["logprobs"] == 5
+    assert played.samplings[0]["places"] is True
 
 
 async def test_with_javascript_tokens_are_streamed_one_by_one(played: PlayedBackbone) -> None:
