@@ -6,6 +6,7 @@ from django.views.generic import RedirectView
 
 from frontend import join_views, key_views, language_views, worker_views
 from frontend.owner import urls as owner_urls
+from frontend.payouts import urls as payout_urls
 from frontend.playground import views as playground_views
 from frontend.status import views as status_views
 
@@ -28,4 +29,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", RedirectView.as_view(url=static("frontend/icon.svg"), permanent=True)),
     path("keys/<int:key_id>/revoke", key_views.revoke, name="key-revoke"),
     *owner_urls.urlpatterns,
+    *payout_urls.urlpatterns,
 ]

@@ -1,0 +1,1 @@
+"""`/payouts`: payouts as a bookkeeper does them, and who did what. Staff; every act needs a permission."""
