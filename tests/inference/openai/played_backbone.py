@@ -37,7 +37,7 @@ class PlayedBackbone:
     def leave(self) -> None:
         backbone_status.withdraw(self.client, "played")
 
-    def enqueue(self, job_id: str) -> None:
+    def enqueue(self, job_id: str, priority: int = 0) -> None:
         """Stands in for the Celery queue."""
         job = jobs.take_job(job_id, boot="played", alive=())
         assert job is not None
