@@ -114,7 +114,7 @@ DISPATCH_RESULTS = _env.text(
 BACKBONE_TRACE_BYTES = _env.integer(
     "BACKBONE_TRACE_BYTES",
     4 << 30,
-    "Most bytes of traces on one host: half for a start's own lanes, which write no more then, half for earlier starts.",
+    "Most bytes of traces on one host: half for a start's own lanes, which then write no more, half for earlier ones.",
     minimum=1,
 )
 HOT_SET_BYTES = _env.integer(

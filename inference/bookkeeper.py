@@ -59,6 +59,7 @@ class Bookkeeper:
         self._take_report = take_report
         self._send_credit, self._send_demand = send_credit, send_demand
         self._spool = spool
+        spool.hold(boot)
         self._window_seconds, self._spool_seconds = window_seconds, spool_seconds
         self._demand_seconds = demand_seconds
         self._clock = clock
@@ -82,6 +83,7 @@ class Bookkeeper:
         self._collect()
         self._close_window()
         self._send_all()
+        self._spool.release()
 
     def step(self) -> None:
         """Collects, writes or closes the window when it is time, and sends what is due."""

@@ -4,11 +4,13 @@ One JSON file per window, replaced atomically. A killed backbone loses at most w
 This module knows files and counts; it knows nothing of prices or of the market.
 """
 
+import fcntl
 import json
 import logging
 import os
+import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,7 +47,23 @@ class CreditSpool:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._held = ""
+        self._let_go: Callable[[], object] = lambda: None
         folder.mkdir(parents=True, exist_ok=True)
+
+    def hold(self, boot: str) -> None:
+        """Windows of this boot are this process's as long as it lives: other backbones that share the folder leave them
+        alone. The kernel lets go of the lock with the process, however it ends."""
+        descriptor = os.open(self._folder / f"{boot}.lock", os.O_WRONLY | os.O_CREAT, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        self._held, self._let_go = boot, weakref.finalize(self, os.close, descriptor)
+
+    def release(self) -> None:
+        """Leaves what is not acknowledged to whoever comes."""
+        if self._held:
+            (self._folder / f"{self._held}.lock").unlink(missing_ok=True)
+            self._let_go()
+            self._held = ""
 
     def write(self, window: CreditWindow) -> None:
         """Stores the window's present state, replacing an earlier one; raises OSError when the disk is full."""
@@ -74,15 +92,33 @@ class CreditSpool:
         self._path(window).replace(self._path(window).with_suffix(".refused"))
 
     def pending(self) -> Iterator[CreditWindow]:
-        """Every stored window, oldest first; a file that cannot be read is set aside, never deleted."""
+        """Every stored window but those of other living backbones, oldest first; a file that cannot be read is set
+        aside, never deleted."""
         for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
             try:
                 body = json.loads(path.read_text())
                 rows = Counter({WorkKey(str(n), int(c), int(layer)): int(r) for n, c, layer, r in body.pop("rows")})
-                yield CreditWindow(**body, rows=rows)
+                window = CreditWindow(**body, rows=rows)
             except (OSError, ValueError, TypeError, KeyError) as error:
                 logger.error("credit window %s cannot be read and is set aside: %s", path.name, error)
                 path.replace(path.with_suffix(".bad"))
+                continue
+            if not self._belongs_to_another(window.boot):
+                yield window
+
+    def _belongs_to_another(self, boot: str) -> bool:
+        if boot == self._held:
+            return False
+        path = self._folder / f"{boot}.lock"
+        try:
+            with path.open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        path.unlink(missing_ok=True)  # of a dead one
+        return False
 
     def _path(self, window: CreditWindow) -> Path:
         return self._folder / f"{window.boot}-{window.number:08d}.json"

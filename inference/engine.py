@@ -62,9 +62,10 @@ class Engine:
     a lane while others generate there; kept_sequences: states of ended sequences that each lane keeps for prompts that
     go on from them (each costs the memory of a sequence; answers then depend on what was asked before in their last
     bits, as they depend on what is asked at the same time); lane_context(lane, threads): entered while a lane's context
-    is created, so that an expert backend can be tied to it; trace_dir: one trace per lane is written there;
-    on_unwanted(lane): called when nobody wants the step in which a lane is any more (all its requests are cancelled, or
-    the engine stops).
+    is created, so that an expert backend can be tied to it; trace_dir: one trace per lane is written there, together of
+    at most trace_bytes; on_unwanted(lane): called when nobody wants the step in which a lane is any more (all its
+    requests are cancelled, or the engine stops); row_places: where the expert backend counts rows for requests that ask
+    for it.
     Raises ModelNotLoaded; `start` raises ContextNotMade.
     """
 
@@ -83,10 +84,11 @@ class Engine:
         queue_length: int = DEFAULT_QUEUE_LENGTH,
         prefill_tokens: int = DEFAULT_PREFILL_TOKENS,
         kept_sequences: int = 0,
+        trace_bytes: float = float("inf"),
         on_unwanted: Callable[[int], None] = lambda lane: None,
+        row_places: RowPlaces | None = None,
     ) -> None:
         cores = threads or len(os.sched_getaffinity(0))
-        row_places: RowPlaces | None = None,
         per_lane = -(-sequences // lanes)
         self.lane_settings = ContextSettings(
             sequence_tokens=context_tokens,
@@ -100,12 +102,13 @@ class Engine:
         self._prefill_tokens = prefill_tokens
         self._lane_context = lane_context or (lambda lane, threads: nullcontext())
         self._trace_dir = trace_dir
+        self._lane_trace_bytes = trace_bytes / lanes
         self._queue_length = queue_length
         self._on_unwanted = on_unwanted
+        self._row_places = row_places
         self._handles = ExitStack()
         self.model = self._handles.enter_context(Model(model_path, gpu_layers=gpu_layers))
         self.vocabulary = self.model.vocabulary
-        self._row_places = row_places
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._wake: list[threading.Condition] = []
@@ -166,19 +169,21 @@ class Engine:
         if self._trace_dir is not None:
             path = self.model.path.resolve()
             header = TraceHeader(path, _fingerprint(path), self.vocabulary.size, self.lane_settings, number)
-            trace = self._handles.enter_context(TraceWriter(self._trace_dir / f"lane-{number}.jsonl", header))
+            trace = self._handles.enter_context(
+                TraceWriter(self._trace_dir / f"lane-{number}.jsonl", header, self._lane_trace_bytes)
+            )
         return Lane(
             context,
             trace=trace,
             on_left=lambda generation: self._left(number, generation),
             seats=self._seats,
             prefill_tokens=self._prefill_tokens,
+            places=None if self._row_places is None else self._row_places.lane(number),
         )
 
     def _run_lane(self, number: int) -> None:
         lane, wake = self._lanes[number], self._wake[number]
         while True:
-            places=None if self._row_places is None else self._row_places.lane(number),
             with wake:
                 while lane.size == 0 and not self._stopping:
                     wake.wait()

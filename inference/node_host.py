@@ -33,6 +33,7 @@ from inference.layer_step import owner_of
 from inference.replica_table import ReplicaTable
 from inference.token_stream import StreamedToken
 from inference.token_writer import TokenWriter
+from inference.trace_folder import make_room
 from inference.verification import Verifier
 from relay.backbone_link import BackboneLink
 from relay.directory import DirectoryWatch
@@ -147,10 +148,11 @@ class NodeHost:
             lane_context=self.backend.lane,
             # A folder for each boot: a trace that is begun again would lose what it should prove.
             trace_dir=settings.trace_dir / self.boot if settings.trace_dir else None,
+            trace_bytes=settings.trace_bytes / 2,
             on_unwanted=self.dispatcher.abort,
+            row_places=self.dispatcher.row_places,
             prefill_tokens=settings.prefill_tokens,
             kept_sequences=settings.kept_sequences,
-            row_places=self.dispatcher.row_places,
         )
         self.verifier = Verifier(
             index,
@@ -176,6 +178,9 @@ class NodeHost:
 
     def start(self) -> None:
         """Publishes the build, starts every thread; raises InferenceError or redis.RedisError."""
+        if self.settings.trace_dir:
+            alive = {self.boot, *backbone_status.alive_boots(self.redis)}
+            make_room(self.settings.trace_dir, self.settings.trace_bytes // 2, alive=alive)
         self.market.publish_build(self.index)
         self.writer.start()
         self.findings.start()
@@ -295,5 +300,5 @@ def streamed(attempt: int, event: TokenEvent) -> StreamedToken:
         logprob=event.logprob,
         top=event.top_logprobs,
         error=event.error,
-    )
         places=event.places,
+    )

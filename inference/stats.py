@@ -130,7 +130,7 @@ def engine_part(statuses: Sequence[Status]) -> Stats:
 
 def backbone_part(status: Status) -> Stats:
     names = ("boot", "build", "model", "kernel_class", "started", "at", "sessions", "replicas", "relays_connected",
-             *SUMS)  # fmt: skip
+             "rows", *SUMS)  # fmt: skip
     return {name: status.get(name) for name in names}
 
 

@@ -1,5 +1,6 @@
 """Which processes make up a server, in which order they start, how each is stopped: a pure function of the options."""
 
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -66,6 +67,7 @@ class Https:
 @dataclass(frozen=True)
 class Options:
     """`redis_url` empty: an embedded server. `budget_bytes` None: enough that all workers hold each expert once.
+    `sequences`: of each of the `backbones`, which share the cores.
 
     `hosts`: names by which other devices may come in; `public_url`: where they do, empty: only this machine comes in.
     """
@@ -81,6 +83,7 @@ class Options:
     secret_key: str
     budget_bytes: int | None = None
     trace: bool = False
+    backbones: int = 1
     hosts: tuple[str, ...] = ()
     public_url: str = ""
     https: Https | None = None
@@ -156,9 +159,9 @@ def server(options: Options, inherited: Mapping[str, str]) -> list[ChildSpec]:
     celery = (sys.executable, "-m", "celery", "-A", "config")
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
 
-    def worker(queue: str, threads: int) -> tuple[str, ...]:
+    def worker(queue: str, threads: int, name: str = "") -> tuple[str, ...]:
         pool = ("--pool", "threads", "--concurrency", str(threads))
-        return (*celery, "worker", "--queues", queue, "--hostname", f"{queue}@%h", *pool, *quiet)
+        return (*celery, "worker", "--queues", queue, "--hostname", f"{name or queue}@%h", *pool, *quiet)
 
     web = (
         *(sys.executable, "-m", "daphne", "--bind", options.host, "--port", str(options.port)),
@@ -170,13 +173,25 @@ def server(options: Options, inherited: Mapping[str, str]) -> list[ChildSpec]:
     # ever starting again.
     beat = (*celery, "beat", "--scheduler", "celery.beat:Scheduler", "--pidfile", "", "--loglevel", "WARNING")
     threads = options.sequences + SPARE_BACKBONE_THREADS
+    backbone_environment = environment
+    if options.backbones > 1 and not inherited.get("BACKBONE_THREADS"):
+        cores = len(os.sched_getaffinity(0))
+        backbone_environment = {**environment, "BACKBONE_THREADS": str(max(1, cores // options.backbones))}
     return [
         ChildSpec("web", Stage.SERVER, web, environment, stop_seconds=10.0),
         ChildSpec("upkeep", Stage.SERVER, worker("upkeep", UPKEEP_THREADS), environment, stop_seconds=15.0),
         # Longer than BACKBONE_DRAIN_SECONDS by default plus the last write of the credit spool.
-        ChildSpec("backbone", Stage.BACKBONE, worker("backbone", threads), environment, stop_seconds=40.0),
+        *(
+            ChildSpec(name, Stage.BACKBONE, worker("backbone", threads, name), backbone_environment, stop_seconds=40.0)
+            for name in backbone_names(options.backbones)
+        ),
         ChildSpec("beat", Stage.BACKBONE, beat, environment, stop_seconds=5.0),
     ]
+
+
+def backbone_names(count: int) -> list[str]:
+    """backbone, backbone-2, backbone-3 ..."""
+    return ["backbone", *(f"backbone-{number}" for number in range(2, count + 1))]
 
 
 def workers(options: Options, sizes: ExpertSizes, inherited: Mapping[str, str]) -> list[ChildSpec]:

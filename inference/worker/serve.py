@@ -1,13 +1,12 @@
 """Requests from the relay: check, compute, answer. Knows frames, holdings and kernels; nothing of money or HTTP.
 
-The event loop receives and sends. One thread computes, one request after another: the kernel spreads over the cores
-itself, and all rows of a request must be computed in one call (`inference.kernel`). What reaches the thread was checked
-against the lease; sizes and expert numbers are checked before anything is computed.
+The event loop receives and sends. One thread computes, one request after another, backbones in turn: the kernel spreads
+over the cores itself, and all rows of a request must be computed in one call (`inference.kernel`). What reaches the
+thread was checked against the lease; sizes and expert numbers are checked before anything is computed.
 """
 
 import asyncio
 import logging
-import queue
 import threading
 from collections import deque
 from typing import NamedTuple, Protocol
@@ -16,6 +15,7 @@ import numpy as np
 
 from inference.errors import InferenceError
 from inference.rows import partial_sums
+from inference.worker.fair_queue import FairQueue
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.row_budget import RowBudget
 from relay.codes import ErrorCode
@@ -94,7 +94,7 @@ class ExpertService:
         self._loop = asyncio.get_running_loop()
         self._jobs: dict[tuple[int, int], Job] = {}
         self._unfinished = 0
-        self._queue: queue.SimpleQueue[Job | Holding | None] = queue.SimpleQueue()
+        self._queue: FairQueue[Job] = FairQueue()
         self._answers: deque[Answer] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -119,7 +119,7 @@ class ExpertService:
     def drop(self, holding: Holding) -> None:
         """Stop answering for a slice; what is queued for it is still computed, then its kernel is closed."""
         self._holdings.remove(holding.claim.claim_id)
-        self._queue.put(holding)
+        self._queue.afterwards(holding.kernel.close)
 
     def abandon_all(self) -> None:
         """The connection is gone: forget its requests. Numbers may come again on the next one and mean others."""
@@ -139,7 +139,7 @@ class ExpertService:
     def close(self) -> None:
         """End the computing thread after what it computes now; everything else in the queue is dropped."""
         self.abandon_all()
-        self._queue.put(None)
+        self._queue.close()
 
     # --- event loop ---------------------------------------------------------------------------------------------------
     def _accept(self, frame: Frame) -> None:
@@ -160,7 +160,7 @@ class ExpertService:
         job = self._jobs[key] = Job(frame, holding)
         self._unfinished += 1
         self._idle.clear()
-        self._queue.put(job)
+        self._queue.put(frame.stream, frame.pairs, job)
 
     def _refuse(self, frame: Frame, refusal: Refused) -> None:
         self.counters.refused += 1
@@ -206,9 +206,6 @@ class ExpertService:
     # --- computing thread ---------------------------------------------------------------------------------------------
     def _compute_all(self) -> None:
         while (task := self._queue.get()) is not None:
-            if isinstance(task, Holding):
-                task.kernel.close()
-                continue
             reply = None if task.cancelled else answer(task)
             if self._budget is not None and reply is not None:
                 self._budget.spend(task.frame.pairs)

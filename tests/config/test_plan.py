@@ -1,5 +1,6 @@
 """config/supervisor/plan.py: which processes, with which environment."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -101,3 +102,15 @@ def test_a_budget_that_was_given_is_passed_on() -> None:
     worker = plan.workers(replace(OPTIONS, budget_bytes=42_000_000), SIZES, {})[0]
 
     assert worker.command[worker.command.index("--budget") + 1] == "42000000"
+
+
+def test_several_backbones_have_names_of_their_own_and_share_the_cores() -> None:
+    specs = [spec for spec in plan.server(replace(OPTIONS, backbones=2), {}) if spec.name.startswith("backbone")]
+    given = plan.server(replace(OPTIONS, backbones=2), {"BACKBONE_THREADS": "7"})
+
+    assert [spec.name for spec in specs] == ["backbone", "backbone-2"]
+    assert [spec.command[spec.command.index("--hostname") + 1] for spec in specs] == ["backbone@%h", "backbone-2@%h"]
+    cores = len(os.sched_getaffinity(0))
+    assert {spec.environment["BACKBONE_THREADS"] for spec in specs} == {str(max(1, cores // 2))}
+    assert next(spec for spec in given if spec.name == "backbone-2").environment["BACKBONE_THREADS"] == "7"
+    assert "BACKBONE_THREADS" not in plan.server(OPTIONS, {})[2].environment

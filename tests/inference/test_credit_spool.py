@@ -1,5 +1,7 @@
 """The credit spool: written before sent, kept until acknowledged."""
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -52,3 +54,31 @@ def test_a_file_that_cannot_be_read_is_set_aside_and_hides_nothing(tmp_path: Pat
 def test_rows_are_listed_by_node_with_one_key_each() -> None:
     assert window().by_node() == {"alice": [(1, 0, 4)], "bob": [(7, 1, 6), (7, 2, 5)]}
     assert window().key("bob") == "build/b/3/bob"
+
+
+def test_windows_of_another_living_backbone_are_left_alone(tmp_path: Path) -> None:
+    alive, mine = CreditSpool(tmp_path), CreditSpool(tmp_path)
+    alive.hold("alive")
+    mine.hold("mine")
+    for spool, boot in ((alive, "alive"), (mine, "mine"), (mine, "dead")):
+        spool.write(window(boot=boot))
+
+    seen = {entry.boot for entry in mine.pending()}
+    alive.release()
+
+    assert seen == {"mine", "dead"}
+    assert {entry.boot for entry in mine.pending()} == {"alive", "mine", "dead"}
+
+
+def test_a_killed_backbone_s_windows_are_taken_over(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys; from pathlib import Path; from inference.credit_spool import CreditSpool\n"
+        "CreditSpool(Path(sys.argv[1])).hold('killed'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).resolve().parents[2], check=False)
+    spool = CreditSpool(tmp_path)
+    spool.write(window(boot="killed"))
+
+    assert (tmp_path / "killed.lock").exists()
+    assert [entry.boot for entry in spool.pending()] == ["killed"]
+    assert not (tmp_path / "killed.lock").exists()

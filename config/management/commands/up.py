@@ -42,6 +42,8 @@ class Command(BaseCommand):
             "this machine, beside those it finds itself; may be given several times")  # fmt: skip
         add("--budget", type=parse_size, metavar="SIZE", help="what each local worker lends, for example 42MB "
             "(default: enough that together they hold every expert once, at most 2 GiB)")  # fmt: skip
+        add("--backbones", type=int, default=1, metavar="N", help="backbone processes, each with BACKBONE_SEQUENCES "
+            "sequences; they share the cores and the workers (default: %(default)s)")  # fmt: skip
         add("--trace", action="store_true", help="record every decode in VAR_DIR/traces, for `manage.py verify`")
         add("--start-seconds", type=float, default=300.0, metavar="S",
             help="give up when the backbone is not ready after this time (default: %(default)s)")  # fmt: skip
@@ -49,6 +51,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["workers"] < 0:
             raise CommandError("--workers must not be negative")
+        if options["backbones"] < 1:
+            raise CommandError("--backbones must be at least 1")
         if not options["start_seconds"] > 0:
             raise CommandError("--start-seconds must be positive")
         if (options["tls"] or options["lan_name"]) and not options["lan"]:
@@ -80,6 +84,7 @@ class Command(BaseCommand):
                 secret_key="",
                 budget_bytes=options["budget"],
                 trace=options["trace"],
+                backbones=options["backbones"],
             ),
             sizes,
             inherited=os.environ,
