@@ -15,8 +15,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -57,12 +58,13 @@ class Child:
     model: Path
     sequences: int
     threads: int
+    gpu_layers: int = 0
     process: subprocess.Popen[str] = field(init=False)
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "inference.benchmarks.side", "--side", self.side, "--model", str(self.model)]
         command += ["--sequences", str(self.sequences), "--sequence-tokens", str(SEQUENCE_TOKENS)]
-        command += ["--threads", str(self.threads)]
+        command += ["--threads", str(self.threads), "--gpu-layers", str(self.gpu_layers)]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -99,7 +101,8 @@ class Child:
 
 @dataclass(frozen=True)
 class Plan:
-    """pairs: repetitions of a round per side; round_seconds: about how long a round takes.
+    """pairs: repetitions of a round per side; round_seconds: about how long a round takes; with_defaults: whether
+    plain llama.cpp with its defaults runs too, which copies the weights; gpu_layers: dense path on a GPU.
 
     Many short rounds: what else runs on the machine then hits single pairs, and the median leaves those out.
     """
@@ -110,6 +113,8 @@ class Plan:
     pairs: int
     round_seconds: float
     goal_batches: Sequence[int] = ()
+    with_defaults: bool = True
+    gpu_layers: int = 0
 
 
 def overhead(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list[Result]:
@@ -139,14 +144,14 @@ def _part_of(progress: Progress, number: int, count: int) -> Progress:
 def run_plan(plan: Plan, threads: int, progress: Progress) -> list[Result]:
     """All batches of one model, the three sides alternating."""
     sequences = max(plan.batches)
-    with (
-        Child("ours", plan.model, sequences, threads) as ours,
-        Child("plain", plan.model, sequences, threads) as plain,
-        Child("plain-defaults", plan.model, sequences, threads) as defaults,
-    ):
+    names = ("ours", "plain", "plain-defaults") if plan.with_defaults else ("ours", "plain")
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child(name, plan.model, sequences, threads, plan.gpu_layers)) for name in names]
+        ours, plain, *rest = children
         for child in (ours, plain):
             child.answer()
-        crash = _crash_of(defaults.answer)
+        defaults = rest[0] if rest else None
+        crash = "not run" if defaults is None else _crash_of(defaults.answer)
         results = []
         for number, batch in enumerate(plan.batches):
             tell = _part_of(progress, number, len(plan.batches))
@@ -156,15 +161,16 @@ def run_plan(plan: Plan, threads: int, progress: Progress) -> list[Result]:
 
 
 def _run_case(
-    plan: Plan, batch: int, sides: list[Child], defaults: Child, crash: str | None, tell: Progress
+    plan: Plan, batch: int, sides: list[Child], defaults: Child | None, crash: str | None, tell: Progress
 ) -> tuple[dict[str, list[Round]], str | None]:
     """Every round, by side; and how the defaults crashed, if they did."""
-    samples: dict[str, list[Round]] = {child.side: [] for child in (*sides, defaults)}
+    samples: dict[str, list[Round]] = {"ours": [], "plain": [], "plain-defaults": []}
     case = f"{plan.name} batch={batch}"
     tell(0.0, case)
     for child in sides:
         child.ask(prepare=batch)
-    crash = crash or _crash_of(lambda: defaults.ask(prepare=batch))
+    if defaults is not None:
+        crash = crash or _crash_of(partial(defaults.ask, prepare=batch))
     warm = [child.ask(round=2)["seconds"] / 2 for child in sides]
     steps = max(2, min(200, math.ceil(plan.round_seconds / max(warm))))
     # The sequences must not reach the end of their context: prompt, ramp, warm-up and rounds.
@@ -173,10 +179,14 @@ def _run_case(
         # Every other pair the order turns, so that neither side always comes first.
         for child in sides if pair % 2 == 0 else reversed(sides):
             samples[child.side].append(child.round(steps))
-        if crash is None:
-            crash = _crash_of(lambda: samples[defaults.side].append(defaults.round(steps)))
+        if crash is None and defaults is not None:
+            crash = _crash_of(partial(_append_round, samples[defaults.side], defaults, steps))
         tell((pair + 1) / plan.pairs, case)
     return samples, crash
+
+
+def _append_round(samples: list[Round], child: Child, steps: int) -> None:
+    samples.append(child.round(steps))
 
 
 def _crash_of(action: Callable[[], object]) -> str | None:

@@ -123,7 +123,7 @@ class PlainSide:
         return size
 
 
-def open_side(name: str, path: Path, settings: ContextSettings, handles: ExitStack) -> Side:
+def open_side(name: str, path: Path, settings: ContextSettings, handles: ExitStack, *, gpu_layers: int = 0) -> Side:
     """Loads the model; `handles` frees what was opened."""
     lane_context: Any = nullcontext()
     if name == "ours":
@@ -135,7 +135,7 @@ def open_side(name: str, path: Path, settings: ContextSettings, handles: ExitSta
             policy=DispatchPolicy(),
         )
         lane_context = SwarmBackend.install(dispatcher).lane(0, settings.threads)
-    model = handles.enter_context(Model(path, use_extra_bufts=name == "plain-defaults"))
+    model = handles.enter_context(Model(path, use_extra_bufts=name == "plain-defaults", gpu_layers=gpu_layers))
     with lane_context:
         context = handles.enter_context(Context(model, settings))
     return OurSide(context, model) if name == "ours" else PlainSide(context, model)
@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, required=True)
     parser.add_argument("--sequence-tokens", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--gpu-layers", type=int, default=0)
     options = parser.parse_args()
     settings = ContextSettings(
         sequence_tokens=options.sequence_tokens,
@@ -172,7 +173,7 @@ def main() -> None:
         outputs=options.sequences,
     )
     with ExitStack() as handles:
-        side = open_side(options.side, options.model, settings, handles)
+        side = open_side(options.side, options.model, settings, handles, gpu_layers=options.gpu_layers)
         print(json.dumps({"loaded": options.side}), flush=True)
         for line in sys.stdin:
             print(json.dumps(obey(side, json.loads(line))), flush=True)

@@ -37,8 +37,11 @@ class Replay:
     equal_bits: bool
 
 
-def replay(path: Path, progress: Callable[[int], None] = lambda rows: None) -> Replay:
-    """Replays one trace; progress(rows) is called after each decode. Raises BadTrace, ModelNotLoaded, GGUFError."""
+def replay(path: Path, progress: Callable[[int], None] = lambda rows: None, *, gpu_layers: int = 0) -> Replay:
+    """Replays one trace; progress(rows) is called after each decode. Raises BadTrace, ModelNotLoaded, GGUFError.
+
+    gpu_layers: as when it was recorded; a GPU computes the dense path in other bits.
+    """
     reader = TraceReader(path)
     header, recorded = reader.header, reader.logits
     try:
@@ -49,7 +52,7 @@ def replay(path: Path, progress: Callable[[int], None] = lambda rows: None) -> R
         raise BadTrace(f"{header.model} is not the model that the trace was made with (its fingerprint differs)")
     tokens = decodes = row = largest = 0
     worst, equal = 0.0, True
-    with Model(header.model) as model, Context(model, header.settings) as context:
+    with Model(header.model, gpu_layers=gpu_layers) as model, Context(model, header.settings) as context:
         batch = Batch(header.settings.batch_tokens)
         for record in reader.records():
             match record:
@@ -102,9 +105,11 @@ def max_abs_diff(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32])
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Replay traces through plain llama.cpp and compare the logits.")
     parser.add_argument("trace", type=Path, nargs="+")
-    paths: list[Path] = parser.parse_args(arguments).trace
+    parser.add_argument("--gpu-layers", type=int, default=0, help="as the backbone's that recorded them (default: 0)")
+    options = parser.parse_args(arguments)
+    paths: list[Path] = options.trace
     try:
-        results = [replay(path) for path in paths]
+        results = [replay(path, gpu_layers=options.gpu_layers) for path in paths]
     except InferenceError as error:
         print(json.dumps({"error": {"code": error.code, "message": str(error)}}))
         return 2

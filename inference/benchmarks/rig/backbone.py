@@ -6,6 +6,7 @@ It loads the model once and obeys lines of JSON on stdin, one answer line each:
     {"use": GROUP, "workers": K}  waits for K workers of a group, and uses these alone -> {"replicas": ...}
     {"round": STEPS}            STEPS tokens of every sequence, lanes in threads of their own, as the engine runs them
                                 -> {"tokens", "seconds", "cpu_seconds", "places", "failures", "sent_bytes", ...}
+    {"window": S, "warm": W}    lanes step without a pause; what S seconds saw after W of them -> as a round
     {"demand": 1}               rows asked so far, (layers, experts) -> {"demand": [[...]]}
 """
 
@@ -30,12 +31,17 @@ from inference.benchmarks.side import GREEDY, prompt
 from inference.dispatch import Dispatcher, DispatchPolicy
 from inference.generation import Generation, GenerationRequest, TokenEvent
 from inference.gguf_index import ModelIndex, open_index
+from inference.hot_set import HotBudget
+from inference.hot_set_keeper import HotSetKeeper
+from inference.hot_set_meter import LayerCounts
 from inference.kernel import kernel_class_name
 from inference.lane import Lane
 from inference.llama import Context, ContextSettings, Model
 from inference.replica_table import Replica, ReplicaTable
+from inference.trace import TraceHeader, TraceWriter
 from inference.work_report import WorkReport
 from relay.backbone_link import BackboneLink
+from relay.frames import ResultDtype
 
 JOIN_SECONDS = 60.0
 # As good as no deadline: in `remote-only` a row that is not computed by a worker is computed by nobody.
@@ -44,7 +50,11 @@ NO_DEADLINE_SECONDS = 100.0
 
 @dataclass(frozen=True)
 class Options:
-    """sequences: of all lanes together; is_remote_only: no deadlines, no caps; else the limits of a real backbone."""
+    """sequences: of all lanes together; is_remote_only: no deadlines, no caps; else the limits of a real backbone.
+
+    result_dtype: a name of ResultDtype; gpu_layers: see `Model`; hot_bytes: budget of the hot set, 0: none; trace: a
+    folder for one trace per lane, empty: none.
+    """
 
     model: str
     relay: str
@@ -53,15 +63,21 @@ class Options:
     threads: int = 2
     sequence_tokens: int = 256
     is_remote_only: bool = True
+    result_dtype: str = "F32"
+    gpu_layers: int = 0
+    hot_bytes: int = 0
+    trace: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @property
     def policy(self) -> DispatchPolicy:
+        result_dtype = ResultDtype[self.result_dtype]
         if not self.is_remote_only:
-            return DispatchPolicy()
+            return DispatchPolicy(result_dtype=result_dtype)
         return DispatchPolicy(
+            result_dtype=result_dtype,
             deadline_seconds=NO_DEADLINE_SECONDS,
             shortest_deadline_seconds=NO_DEADLINE_SECONDS,
             tokens_limit=1 << 16,
@@ -96,18 +112,24 @@ class Backbone:
             policy=options.policy,
         )
         backend = SwarmBackend.install(self.dispatcher)
-        self._model = handles.enter_context(Model(Path(options.model)))
+        backend.takes_weights = options.policy.is_compact
+        self._model = handles.enter_context(Model(Path(options.model), gpu_layers=options.gpu_layers))
         self._lanes: list[Lane] = []
         for number in range(options.lanes):
             with backend.lane(number, options.context.threads):
                 context = handles.enter_context(Context(self._model, options.context))
-            self._lanes.append(Lane(context))
+            trace = handles.enter_context(self._trace(number)) if options.trace else None
+            self._lanes.append(Lane(context, trace=trace))
+        self._rows_per_token = len(self.index.offered_layers) * self.index.experts_used
         self._total: WorkReport | None = None
         self._unread: set[str] = set()
         self._tokens = 0
         self._lock = threading.Lock()
         self.link.start()
         handles.callback(self.link.stop)
+        hot_set = HotSetKeeper(self.index, self.dispatcher, HotBudget(options.hot_bytes))
+        hot_set.start()
+        handles.callback(hot_set.stop)
 
     # --- orders -------------------------------------------------------------------------------------------------------
     def prepare(self, sequences: int) -> dict[str, Any]:
@@ -134,7 +156,7 @@ class Backbone:
             time.sleep(0.02)
         replicas = [
             Replica(key, session.node_id, held.claim_id, held.fence, held.layer, held.first, held.last,
-                    session.kernel_class)
+                    session.kernel_class, gives_sums=True, takes_q8_0=True)
             for key, session in sessions.items()
             for held in session.replicas
         ]  # fmt: skip
@@ -155,27 +177,50 @@ class Backbone:
         for thread in threads:
             thread.start()
         ready.wait()
+        before = self.dispatcher.layer_counts()
         cpu, began = time.process_time(), time.perf_counter()
         for thread in threads:
             thread.join()
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
         report = self._keep_report()
-        failures: Counter[str] = Counter()
-        for (_, code), count in report.failures.items():
-            failures[code] += count
         return {
-            "tokens": self._tokens,
-            "seconds": seconds,
-            "cpu_seconds": cpu_seconds,
-            "places": {str(place): rows for place, rows in report.places.items()},
-            "moments": {str(moment): count for moment, count in report.moments.items()},
-            "failures": dict(failures),
+            **_answer(report, self._tokens, seconds, cpu_seconds),
+            "layers": _spent(before, self.dispatcher.layer_counts()),
         }
+
+    def window(self, seconds: float, warm: float) -> dict[str, Any]:
+        """Tokens are counted by their rows, layer by layer: a step of many slow sequences may be longer than a window."""
+        stop = threading.Event()
+
+        def run(lane: Lane) -> None:
+            while not stop.is_set():
+                lane.step()
+
+        threads = [threading.Thread(target=run, args=(lane,)) for lane in self._lanes if lane.size]
+        for thread in threads:
+            thread.start()
+        time.sleep(warm)
+        self._keep_report()
+        cpu, began = time.process_time(), time.perf_counter()
+        time.sleep(seconds)
+        report = self._keep_report()
+        took, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self._keep_report()
+        tokens = sum(report.places.values()) / self._rows_per_token
+        return _answer(report, tokens, took, cpu_seconds)
 
     def demand(self) -> dict[str, Any]:
         self._keep_report()
         assert self._total is not None
         return {"demand": self._total.demand.tolist(), "layers": list(self.index.offered_layers)}
+
+    def _trace(self, lane: int) -> TraceWriter:
+        path = Path(self.options.model).resolve()
+        header = TraceHeader(path, self.index.fingerprint, self._model.vocabulary.size, self.options.context, lane)
+        return TraceWriter(Path(self.options.trace) / f"lane-{lane}.jsonl", header)
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _listener(self, number: int) -> Any:
@@ -204,6 +249,28 @@ class Backbone:
         return report
 
 
+def _answer(report: WorkReport, tokens: float, seconds: float, cpu_seconds: float) -> dict[str, Any]:
+    failures: Counter[str] = Counter()
+    for (_, code), count in report.failures.items():
+        failures[code] += count
+    return {
+        "tokens": tokens,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "places": {str(place): rows for place, rows in report.places.items()},
+        "moments": {str(moment): count for moment, count in report.moments.items()},
+        "failures": dict(failures),
+    }
+
+
+def _spent(before: LayerCounts, after: LayerCounts) -> dict[str, float]:
+    """Calls of all layers between two readings, and their seconds: computing experts here, then waiting for workers."""
+    return {
+        name: float((getattr(after, name) - getattr(before, name)).sum())
+        for name in ("calls", "local_seconds", "wait_seconds")
+    }
+
+
 def obey(backbone: Backbone, order: dict[str, Any]) -> dict[str, Any]:
     """Carries out one line."""
     match order:
@@ -213,6 +280,8 @@ def obey(backbone: Backbone, order: dict[str, Any]) -> dict[str, Any]:
             return backbone.use(group, workers)
         case {"round": steps}:
             return backbone.round(steps)
+        case {"window": seconds, "warm": warm}:
+            return backbone.window(seconds, warm)
         case {"demand": _}:
             return backbone.demand()
         case _:

@@ -24,6 +24,11 @@ from inference.worker.market_client import Claim
 from inference.worker.relay_link import RelayLink
 
 
+def slice_path(folder: Path, held: Range) -> Path:
+    """Where the slice of a range lies, or will."""
+    return folder / f"layer-{held.layer}-experts-{held.first}-{held.last}.gguf"
+
+
 class Slices:
     """Open kernels by range; a slice is cut from the model when it is first asked for."""
 
@@ -33,7 +38,7 @@ class Slices:
 
     def kernel(self, held: Range) -> ExpertKernel:
         if held not in self._open:
-            path = self._folder / f"layer-{held.layer}-experts-{held.first}-{held.last}.gguf"
+            path = slice_path(self._folder, held)
             if not path.exists():
                 part = path.with_suffix(f".part-{id(self)}")
                 write_slice(plan_slice(self._index, *held), part)
