@@ -27,7 +27,7 @@ class DispatchPolicy:
     """deadline_seconds: longest wait for one owner, and within which a second owner may still be asked;
     shortest_deadline_seconds: least wait for an owner with a history; tokens_limit: steps of more tokens (prompts)
     stay local; owner_bytes_limit: most bytes sent plus expected per owner, layer and step, whatever its measured rate
-    allows; row_type: F32, or Q8 where it is exact; kernel_class: when set, only owners of this class compute
+    allows; row_type: F32, or blocks where they are exact; kernel_class: when set, only owners of this class compute
     (bit-identical results); result_dtype: F32 is exact mode; with a partial one (compact mode) workers that can add up
     their rows times the router's weights, and prompts go to workers too, within the caps; slow_step_seconds: a layer
     that waited longer for its workers is told in the log."""

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from inference import ggml
 from inference.gguf_index import Role
 from inference.rows import (
+    ROW_TYPES,
     ByteArray,
     Float32Array,
     IntArray,
@@ -337,7 +338,7 @@ def check_pairs(
         raise RowsError(f"{len(rows)} rows for {len(expert_ids)} expert numbers")
     if expert_ids.min() < first or expert_ids.max() >= last:
         raise RowsError(f"expert numbers outside {first}-{last - 1}")
-    row_type = RowType.Q8 if rows.dtype == np.uint8 else RowType.F32
+    row_type = ROW_TYPES.get(block_type or 0, RowType.Q8) if rows.dtype == np.uint8 else RowType.F32
     width = wire_row_bytes(row_type, n_embd, block_type)
     if rows.shape[1] * rows.itemsize != width:
         raise RowsError(f"rows of {rows.shape[1] * rows.itemsize} bytes where this layer has {width}")

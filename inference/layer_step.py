@@ -10,6 +10,7 @@ workers do.
 import itertools
 import time
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +35,7 @@ from inference.groups import (
 from inference.hot_set_meter import StepTimes
 from inference.kernel import quantize_rows
 from inference.replica_table import LayerReplicas, Replica
-from inference.rows import TYPE_Q8_K, ByteArray, Float32Array, RowType
+from inference.rows import ROW_TYPES, ByteArray, Float32Array, RowType
 from inference.slow_steps import ANSWERED, Wait
 from inference.waiting import Arrival, Waiting
 from inference.work_report import Moment, RowPlace
@@ -89,6 +90,8 @@ class LayerStep:
         self._slots, self._width = call.expert_ids.shape[1], call.hidden.shape[1]
         self._numbers = itertools.count()
         self._flights: dict[int, Flight] = {}
+        # Bytes that each owner moves in this step, there and back.
+        self._planned: Counter[Hashable] = Counter()
         self._missing: list[Group] = []
         self._encoded: Float32Array | ByteArray = call.hidden
         self._row_type = RowType.F32
@@ -164,23 +167,32 @@ class LayerStep:
     def _cut_to_cap(
         self, replica: Replica, flat: IndexArray, experts: npt.NDArray[np.int32]
     ) -> tuple[Group, IndexArray]:
-        """The group within its owner's uplink cap, and the pairs that are too many for it."""
+        """The group within what its owner's uplink cap leaves in this step, and the pairs that are too many for it."""
         group = Group(replica, flat // self._slots, flat % self._slots)
         _, measured = self._book.limits(replica.session, self._policy)
-        cap = min(measured, self._policy.owner_bytes_limit)
+        cap = min(measured, self._policy.owner_bytes_limit) - self._planned[replica.session]
         row_bytes, result_bytes = 4 * self._width, RESULT_BYTES * self._width
         saved = self._saved_bytes(group) if self._gives_sums(replica) else 0
-        if group.moved_bytes(row_bytes, result_bytes) + saved <= cap:
+        moved = group.moved_bytes(row_bytes, result_bytes) + saved
+        if moved <= cap:
+            self._planned[replica.session] += moved
             return group, flat[:0]
         kept = within_cap(experts[flat], row_bytes + result_bytes, cap)
+        self._planned[replica.session] += int(kept.sum()) * (row_bytes + result_bytes)
         return Group(replica, group.tokens[kept], group.slots[kept]), flat[~kept]
 
     # --- sending ------------------------------------------------------------------------------------------------------
     def _encode(self) -> None:
         """All rows of the step in their wire form, quantised once for all owners."""
-        block_type = self._call.block_type if self._policy.row_type is RowType.Q8 else None
-        if block_type == TYPE_Q8_K:  # the wire's row dtype q8 is Q8_K alone: receivers tell the width from the size
-            self._encoded, self._row_type = quantize_rows(self._call.hidden, block_type), RowType.Q8
+        block_type = self._call.block_type if self._policy.row_type is not RowType.F32 else None
+        if block_type is not None:
+            self._encoded, self._row_type = quantize_rows(self._call.hidden, block_type), ROW_TYPES[block_type]
+
+    def _rows_for(self, replica: Replica) -> tuple[RowType, Float32Array | ByteArray]:
+        """(tokens, row) as this owner can read them."""
+        if self._row_type is RowType.Q8_0 and not replica.takes_q8_0:
+            return RowType.F32, self._call.hidden
+        return self._row_type, self._encoded
 
     def _send(self, groups: list[Group], *, is_retry: bool) -> None:
         numbers = [next(self._numbers) for _ in groups]
@@ -191,8 +203,10 @@ class LayerStep:
                 for number, group in zip(numbers, groups, strict=True)
             ]
         )
-        row_bytes, result_bytes = self._encoded.nbytes // len(self._encoded), RESULT_BYTES * self._width
+        result_bytes = RESULT_BYTES * self._width
         for number, group, request in zip(numbers, groups, requests, strict=True):
+            rows = self._rows_for(group.replica)[1]
+            row_bytes = rows.nbytes // len(rows)
             seconds, _ = self._book.limits(group.replica.session, self._policy)
             moved = group.moved_bytes(row_bytes, result_bytes)
             if self._gives_sums(group.replica):
@@ -209,6 +223,7 @@ class LayerStep:
         pairs[:, 1] = self._call.expert_ids[group.tokens, group.slots]
         replica = group.replica
         gives_sums = self._gives_sums(replica)
+        row_type, encoded = self._rows_for(replica)
         return Dispatch(
             result_dtype=int(self._policy.result_dtype) if gives_sums else int(ResultDtype.F32),
             weights=self._weights(group) if gives_sums else None,
@@ -216,8 +231,8 @@ class LayerStep:
             layer=self._call.layer,
             fence=replica.fence,
             claim_id=replica.claim_id,
-            row_dtype=int(self._row_type),
-            rows=self._encoded[rows],
+            row_dtype=int(row_type),
+            rows=encoded[rows],
             pairs=pairs,
         )
 
@@ -355,16 +370,18 @@ class LayerStep:
             if self._layer.replicas[index].session == group.replica.session or now + seconds > self._give_up_at:
                 costs[index] = np.inf
         owners = best_owners(self._layer, costs, self._call.expert_ids[group.tokens, group.slots])
+        flat, experts = self._flat(group), self._call.expert_ids.ravel()
         groups: list[Group] = []
-        local: Group | None = None
+        local: list[IndexArray] = []
         for owner, part in split_by_owner(owners):
-            replica = self._layer.replicas[owner] if owner >= 0 else group.replica
-            found = Group(replica, group.tokens[part], group.slots[part])
-            if owner < 0:
-                local = found
-            else:
-                groups.append(found)
-        return groups, local
+            rest = flat[part]
+            if owner >= 0:
+                found, rest = self._cut_to_cap(self._layer.replicas[owner], rest, experts)
+                if len(found.tokens):
+                    groups.append(found)
+            local.append(rest)
+        left = np.concatenate(local)
+        return groups, Group(group.replica, left // self._slots, left % self._slots) if len(left) else None
 
 
 def owner_of(replica: Replica) -> NodeClass:

@@ -21,13 +21,11 @@ from gguf.quants import dequantize
 from inference.errors import NotASlice, UnknownType
 from inference.gguf_index import Role
 from inference.rows import (
-    TYPE_Q8_0,
-    TYPE_Q8_K,
+    ROW_TYPES,
     ByteArray,
     Float32Array,
     IntArray,
     RowsError,
-    RowType,
     dequantize_wire,
     wire_row_bytes,
 )
@@ -231,9 +229,9 @@ def _round_blocks_of_256(values: Float32Array) -> Float32Array:
 def _q8_layouts(n_embd: int) -> dict[int, int]:
     """Bytes per wire row -> block type, for the layouts that fit this hidden size."""
     layouts = {}
-    for block_type in (TYPE_Q8_K, TYPE_Q8_0):
+    for block_type, row_type in ROW_TYPES.items():
         with contextlib.suppress(RowsError):
-            layouts[wire_row_bytes(RowType.Q8, n_embd, block_type)] = block_type
+            layouts[wire_row_bytes(row_type, n_embd, block_type)] = block_type
     return layouts
 
 

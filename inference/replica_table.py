@@ -15,7 +15,7 @@ class Replica:
     """Experts [first, last) of one layer in the memory of one connected worker, under one lease.
 
     session: how the transport addresses the worker; fence: the lease's number, which the worker checks; gives_sums:
-    whether it can answer with partial sums.
+    whether it can answer with partial sums; takes_q8_0: whether it can read rows of that type.
     """
 
     session: Hashable
@@ -27,6 +27,7 @@ class Replica:
     last: int
     kernel_class: str
     gives_sums: bool = False
+    takes_q8_0: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Hidden-state rows on the wire: plain float32, or the very blocks that the expert kernel's dot product takes (`q8`).
+"""Hidden-state rows on the wire: plain float32, or the very blocks that the expert kernel's dot product takes.
 
-A `q8` row is exact: the backbone quantises a row once with the kernel's own `from_float` and the worker feeds the
+Such a row is exact: the backbone quantises a row once with the kernel's own `from_float` and the worker feeds the
 blocks to `mul_mat_id` as they are. Two block layouts exist (ggml 0.25.3, `src/ggml-common.h`):
 
-- Q8_K: 256 values = float32 scale, 256 int8, 16 int16 sums. The sums follow from the int8 and stay off the wire
-  (292 -> 260 bytes per 256 values).
-- Q8_0: 32 values = float16 scale, 32 int8 (34 bytes), sent as it is.
+- Q8_K (row type `q8`): 256 values = float32 scale, 256 int8, 16 int16 sums. The sums follow from the int8 and stay off
+  the wire (292 -> 260 bytes per 256 values).
+- Q8_0 (row type `q8_0`): 32 values = float16 scale, 32 int8 (34 bytes), sent as it is.
 
 This module knows arrays and bytes; it knows nothing of ggml, sockets or experts.
 """
@@ -39,16 +39,23 @@ class RowType(IntEnum):
 
     F32 = 0
     Q8 = 1
+    Q8_0 = 2
+
+
+ROW_TYPES = {TYPE_Q8_K: RowType.Q8, TYPE_Q8_0: RowType.Q8_0}
+"""How rows of a layer are written whose experts take blocks of this ggml type."""
 
 
 def wire_row_bytes(row_type: RowType, n_embd: int, block_type: int | None) -> int:
-    """Bytes of one row of `n_embd` values on the wire; raises RowsError when the layer has no exact q8 form."""
+    """Bytes of one row of `n_embd` values on the wire; raises RowsError when the layer has no exact form of the type.
+
+    block_type: what the layer's experts take, None where nothing but float32 is exact.
+    """
     if row_type is RowType.F32:
         return 4 * n_embd
-    if block_type == TYPE_Q8_K and n_embd % Q8_K_VALUES == 0:
-        return n_embd // Q8_K_VALUES * Q8_K_WIRE_BYTES
-    if block_type == TYPE_Q8_0 and n_embd % Q8_0_VALUES == 0:
-        return n_embd // Q8_0_VALUES * Q8_0_BYTES
+    unit, values = (Q8_K_WIRE_BYTES, Q8_K_VALUES) if row_type is RowType.Q8 else (Q8_0_BYTES, Q8_0_VALUES)
+    if block_type is not None and ROW_TYPES.get(block_type) is row_type and n_embd % values == 0:
+        return n_embd // values * unit
     raise RowsError(f"rows of {n_embd} values have no exact q8 form for this layer; send float32 rows")
 
 

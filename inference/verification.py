@@ -160,7 +160,8 @@ class Verifier:
                 held.first,
                 held.last,
                 session.kernel_class,
-                gives_sums="sums" in _results(session),
+                gives_sums="sums" in _listed(session, "results"),
+                takes_q8_0="q8_0" in _listed(session, "rows"),
             )
             for key, session in roster.items()
             for held in session.replicas
@@ -231,7 +232,7 @@ class Verifier:
         return Verdict.PASSED if right else Verdict.WRONG_ANSWER
 
 
-def _results(session: RosterSession) -> Collection[str]:
-    """What the worker says it can answer beside a row per pair; strangers may say anything."""
-    results = session.capabilities.get("results", ())
-    return [name for name in results if isinstance(name, str)] if isinstance(results, list) else ()
+def _listed(session: RosterSession, name: str) -> Collection[str]:
+    """What the worker says it can do beside what all can; strangers may say anything."""
+    listed = session.capabilities.get(name, ())
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else ()

@@ -61,10 +61,12 @@ class FrameType(IntEnum):
 
 
 class RowDtype(IntEnum):
-    """How hidden rows are written: float32, or Q8 blocks (per 256 values a float32 scale and 256 int8)."""
+    """How hidden rows are written: float32, or the blocks that an expert's dot product takes: Q8 (per 256 values a
+    float32 scale and 256 int8), Q8_0 (per 32 values a float16 scale and 32 int8)."""
 
     F32 = 0
     Q8 = 1
+    Q8_0 = 2
 
 
 class ResultDtype(IntEnum):

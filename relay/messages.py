@@ -31,7 +31,7 @@ Rows = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 Q8_VALUES = 256
 Q8_BYTES = 4 + Q8_VALUES
 # Row dtype: bytes of its smallest unit, values in it.
-_ROW_UNITS = {int(RowDtype.F32): (4, 1), int(RowDtype.Q8): (Q8_BYTES, Q8_VALUES)}
+_ROW_UNITS = {int(RowDtype.F32): (4, 1), int(RowDtype.Q8): (Q8_BYTES, Q8_VALUES), int(RowDtype.Q8_0): (34, 32)}
 _RESULT_TYPES = {int(ResultDtype.F32): "<f4", int(ResultDtype.PARTIAL_F32): "<f4", int(ResultDtype.PARTIAL_F16): "<f2"}
 # fence u32, claim_id u64
 LEASE = struct.Struct("<IQ")
@@ -172,7 +172,7 @@ def read_lease(frame: Frame) -> Lease:
 
 @dataclass(frozen=True)
 class DispatchBody:
-    """pairs (P, 2) uint16: row index, global expert number; rows (R, n_embd) float32 or (R, row bytes) uint8 (Q8);
+    """pairs (P, 2) uint16: row index, global expert number; rows (R, n_embd) float32 or (R, row bytes) uint8;
     weights (P,) float32 where partial sums are asked for."""
 
     fence: int

@@ -122,7 +122,9 @@ def wire(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list[
 def _case(encoding: Encoding, owners: int, repetitions: int) -> Result:
     share = EXPERTS // owners
     replicas = [
-        Replica(owner, f"node{owner}", owner, 1, 0, share * owner, share * (owner + 1), "", gives_sums=True)
+        Replica(
+            owner, f"node{owner}", owner, 1, 0, share * owner, share * (owner + 1), "", gives_sums=True, takes_q8_0=True
+        )
         for owner in range(owners)
     ]
     policy = DispatchPolicy(row_type=encoding.row_type, result_dtype=encoding.result_dtype)

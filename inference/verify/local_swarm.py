@@ -114,7 +114,16 @@ class LocalSwarm:
         """Every range of every worker, as the dispatcher wants it."""
         kernel_class = kernel_class_name()
         replicas = [
-            Replica(worker.number, f"worker-{worker.number}", claim, FENCE, *held, kernel_class, gives_sums=True)
+            Replica(
+                worker.number,
+                f"worker-{worker.number}",
+                claim,
+                FENCE,
+                *held,
+                kernel_class,
+                gives_sums=True,
+                takes_q8_0=True,
+            )
             for worker in self._workers
             for claim, held in worker.claims.items()
         ]

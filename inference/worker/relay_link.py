@@ -174,7 +174,7 @@ class RelayLink:
             "build": build or "",
             "kernel_class": self._kernel_class,
             "name": self._name,
-            "capabilities": {"results": ["sums"]},
+            "capabilities": {"results": ["sums"], "rows": ["q8_0"]},
             "replicas": self._holdings.replicas(),
         }
 

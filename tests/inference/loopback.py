@@ -40,7 +40,18 @@ class LoopbackWorker:
             claim = session * 1000 + number
             kernel = self._kernels[claim] = GgmlKernel.open(path, self._runtime)
             self.replicas.append(
-                Replica(session, f"node{session}", claim, 1, layer, first, last, kernel.kernel_class, gives_sums=True)
+                Replica(
+                    session,
+                    f"node{session}",
+                    claim,
+                    1,
+                    layer,
+                    first,
+                    last,
+                    kernel.kernel_class,
+                    gives_sums=True,
+                    takes_q8_0=True,
+                )
             )
 
     def answer(self, dispatch: Dispatch) -> Outcome | None:

@@ -9,7 +9,7 @@ import pytest
 
 from inference.gguf_index import open_index
 from inference.kernel import CpuRuntime, GgmlKernel, kernel_class_name, quantize_rows
-from inference.rows import IntArray, RowsError
+from inference.rows import TYPE_Q8_0, TYPE_Q8_K, IntArray, RowsError
 from inference.slice_file import SliceFile
 from inference.slices import plan_slice, write_slice
 from inference.synthetic import demo_variant
@@ -118,6 +118,63 @@ def test_merged_and_separate_tensors_of_each_type_compute(
 
     assert np.isfinite(result).all()
     assert np.abs(result).max() > 0
+
+
+# The blocks that ggml 0.25.3 takes for weights of each type: Q8_K and Q8_0 travel as they are, others as float32.
+WANTED = {
+    "Q4_0": TYPE_Q8_0,
+    "Q5_0": TYPE_Q8_0,
+    "Q8_0": TYPE_Q8_0,
+    "IQ4_NL": TYPE_Q8_0,
+    "MXFP4": TYPE_Q8_0,
+    "Q2_K": TYPE_Q8_K,
+    "Q3_K": TYPE_Q8_K,
+    "Q4_K": TYPE_Q8_K,
+    "Q5_K": TYPE_Q8_K,
+    "Q6_K": TYPE_Q8_K,
+    "IQ4_XS": TYPE_Q8_K,
+    "Q4_1": None,
+    "Q5_1": None,
+    "F16": None,
+    "BF16": None,
+    "F32": None,
+}
+
+
+@pytest.mark.parametrize(("kind", "block_type"), WANTED.items())
+def test_rows_that_travel_as_blocks_give_the_bits_of_float32_rows_for_every_type(
+    tmp_path: Path, runtime: CpuRuntime, kind: str, block_type: int | None
+) -> None:
+    model, piece = tmp_path / "model.gguf", tmp_path / "slice.gguf"
+    demo_variant(model, kind, kind, kind)
+    write_slice(plan_slice(open_index(model), 0, 0, 8), piece)
+    random = np.random.default_rng(5)
+    # Ordinary rows, large and very small ones, zeros, and one in which a single value stands out.
+    rows = random.standard_normal((200, 256), dtype=np.float32) * np.float32(10) ** random.integers(-6, 2, (200, 1))
+    rows = rows.astype(np.float32)
+    rows[0], rows[1, 17] = 0, 100
+    experts = random.integers(0, 8, 200).astype(np.int32)
+
+    with GgmlKernel.open(piece, runtime) as kernel:
+        assert kernel.block_type == block_type
+        if block_type is None:
+            with pytest.raises(RowsError):
+                kernel.compute(quantize_rows(rows, TYPE_Q8_0), experts)
+        else:
+            typed = kernel.compute(quantize_rows(rows, block_type), experts)
+            assert np.array_equal(typed, kernel.compute(rows, experts))
+            assert np.abs(typed).max() > 0
+
+
+def test_a_layer_whose_gate_and_up_want_different_blocks_takes_float32_rows(
+    tmp_path: Path, runtime: CpuRuntime
+) -> None:
+    model, piece = tmp_path / "model.gguf", tmp_path / "slice.gguf"
+    demo_variant(model, "Q4_K", "Q8_0", "Q4_K")
+    write_slice(plan_slice(open_index(model), 0, 0, 8), piece)
+
+    with GgmlKernel.open(piece, runtime) as kernel:
+        assert kernel.block_type is None
 
 
 def test_a_kernel_class_names_version_and_features() -> None:

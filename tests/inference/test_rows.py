@@ -15,13 +15,23 @@ def random_rows(count: int, width: int = 512) -> rows.Float32Array:
 def test_it_states_the_bytes_of_a_row() -> None:
     assert rows.wire_row_bytes(RowType.F32, 3072, None) == 12_288
     assert rows.wire_row_bytes(RowType.Q8, 3072, TYPE_Q8_K) == 3_120
-    assert rows.wire_row_bytes(RowType.Q8, 3072, TYPE_Q8_0) == 3_264
+    assert rows.wire_row_bytes(RowType.Q8_0, 3072, TYPE_Q8_0) == 3_264
 
 
-@pytest.mark.parametrize(("width", "block_type"), [(3000, TYPE_Q8_K), (3072, None), (48, TYPE_Q8_0)])
-def test_it_refuses_rows_without_an_exact_q8_form(width: int, block_type: int | None) -> None:
+@pytest.mark.parametrize(
+    ("row_type", "width", "block_type"),
+    [
+        (RowType.Q8, 3000, TYPE_Q8_K),
+        (RowType.Q8, 3072, None),
+        (RowType.Q8, 3072, TYPE_Q8_0),
+        (RowType.Q8_0, 48, TYPE_Q8_0),
+        (RowType.Q8_0, 3072, TYPE_Q8_K),
+        (RowType.Q8_0, 3072, None),
+    ],
+)
+def test_it_refuses_rows_without_an_exact_form(row_type: RowType, width: int, block_type: int | None) -> None:
     with pytest.raises(RowsError, match="send float32 rows"):
-        rows.wire_row_bytes(RowType.Q8, width, block_type)
+        rows.wire_row_bytes(row_type, width, block_type)
 
 
 def test_it_restores_the_sums_that_the_kernel_computed() -> None:

@@ -152,7 +152,8 @@ def test_it_carries_hello_status_error_and_reject_there_and_back() -> None:
 
 @pytest.mark.parametrize("row_dtype", RowDtype)
 def test_it_carries_rows_and_pairs_there_and_back(row_dtype: RowDtype) -> None:
-    rows = F32_ROWS if row_dtype == RowDtype.F32 else np.arange(2 * 520, dtype=np.uint8).reshape(2, 520)
+    size = {RowDtype.Q8: 520, RowDtype.Q8_0: 544}.get(row_dtype)
+    rows = F32_ROWS if size is None else np.resize(np.arange(256, dtype=np.uint8), (2, size))
 
     frame = dispatch_frame(
         layer=1,
@@ -216,10 +217,12 @@ def test_it_reads_a_result_only_in_the_shape_that_was_asked_for() -> None:
         read_result(frame._replace(result_dtype=1), 3, 4)
 
 
-@pytest.mark.parametrize(("row_dtype", "n_embd"), [(1, 255), (1, 0), (0, 0), (2, 256)])
+@pytest.mark.parametrize(("row_dtype", "n_embd"), [(1, 255), (1, 0), (0, 0), (2, 48), (3, 256)])
 def test_it_knows_which_widths_a_row_type_can_hold(row_dtype: int, n_embd: int) -> None:
     assert row_bytes(RowDtype.Q8, 3072) == 3120
     assert row_width(RowDtype.Q8, 3120) == 3072
+    assert row_bytes(RowDtype.Q8_0, 3072) == 3264
+    assert row_width(RowDtype.Q8_0, 3264) == 3072
     with pytest.raises(MessageError):
         row_bytes(row_dtype, n_embd)
 

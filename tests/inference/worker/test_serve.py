@@ -12,7 +12,7 @@ import pytest
 
 from inference.kernel import quantize_rows
 from inference.numpy_kernel import NumpyKernel
-from inference.rows import TYPE_Q8_K
+from inference.rows import TYPE_Q8_0, TYPE_Q8_K
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.row_budget import RowBudget
 from inference.worker.serve import ExpertService
@@ -130,10 +130,11 @@ async def test_a_request_is_answered_with_one_row_per_pair(stage: Stage, kind: F
     assert stage.outlet.consumed_bytes == len(request.body)
 
 
-async def test_q8_rows_reach_the_kernel_as_they_are(stage: Stage) -> None:
-    wire = quantize_rows(random_rows(2), TYPE_Q8_K)
+@pytest.mark.parametrize(("row_dtype", "block_type"), [(RowDtype.Q8, TYPE_Q8_K), (RowDtype.Q8_0, TYPE_Q8_0)])
+async def test_rows_of_blocks_reach_the_kernel_as_they_are(stage: Stage, row_dtype: RowDtype, block_type: int) -> None:
+    wire = quantize_rows(random_rows(2), block_type)
 
-    (answer,) = await stage.answers(a_request(rows=wire, row_dtype=RowDtype.Q8))
+    (answer,) = await stage.answers(a_request(rows=wire, row_dtype=row_dtype))
 
     values = NumpyKernel(built_slice()).compute(wire[PAIRS[:, 0]], PAIRS[:, 1].astype(np.int32))
     assert np.array_equal(read_result(answer, 3, N_EMBD), values)
