@@ -11,7 +11,7 @@ STAMP := .venv/.setup-done
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup run test check bench wasm lock
+.PHONY: help setup run test check screenshots bench wasm lock
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -39,8 +39,11 @@ check: setup  ## format, lint, strict types, migrations, system checks
 bench: setup  ## measure against plain llama.cpp (BENCH=overhead BENCH_ARGS="--quick")
 	$(BIN)/python manage.py bench $(BENCH) $(BENCH_ARGS)
 
-wasm: setup  ## build the browser worker's kernel (frontend/static/worker/kernel.wasm) from its C sources
+wasm: setup  ## build the browser worker's kernel (frontend/static/worker/kernel*.wasm) from its C sources
 	$(BIN)/python -m frontend.browser_worker.build
+
+screenshots: setup  ## pictures of every page from a seeded demo database (docs/screenshots/)
+	$(BIN)/python -m frontend.screenshots
 
 lock: setup  ## compile requirements*.in into fully pinned requirements*.txt
 	$(COMPILE) requirements.in -o requirements.txt

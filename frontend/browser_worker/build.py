@@ -1,7 +1,7 @@
-"""Builds the browser worker's kernel: `python -m frontend.browser_worker.build [OUTPUT]`, or `make wasm`.
+"""Builds the browser worker's kernel, with and without threads: `python -m frontend.browser_worker.build`, `make wasm`.
 
 zig's C compiler comes from PyPI (`ziglang`, pinned in requirements-dev.txt); one version of it gives the same bytes
-everywhere, so the built file is committed and a test compares it.
+everywhere, so the built files are committed and a test compares them.
 """
 
 import importlib.metadata
@@ -12,10 +12,23 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent / "kernel"
-WASM = Path(__file__).resolve().parents[1] / "static" / "worker" / "kernel.wasm"
+FOLDER = Path(__file__).resolve().parents[1] / "static" / "worker"
+CPU = "-mcpu=mvp+simd128+bulk_memory+sign_ext+nontrapping_fptoint"
+# What is built, and with which flags beside the common ones. Threads share a memory that JavaScript makes; each sets
+# its own stack pointer.
+BUILDS = {
+    "kernel.wasm": [CPU],
+    "kernel_threads.wasm": [
+        CPU + "+atomics+mutable_globals",
+        "-DTHREADS",
+        "-Wl,--import-memory",
+        "-Wl,--shared-memory",
+        "-Wl,--max-memory=4294901760",
+        "-Wl,--export=__stack_pointer",
+    ],
+}
 FLAGS = [
     "--target=wasm32-freestanding",
-    "-mcpu=mvp+simd128+bulk_memory+sign_ext+nontrapping_fptoint",
     "-std=c17",
     "-O3",
     "-ffp-contract=off",  # the same roundings whatever the compiler could fuse
@@ -40,18 +53,22 @@ class BuildFailed(RuntimeError):
     """The compiler is missing or refused the sources."""
 
 
-def build(output: Path) -> None:
-    """Compiles the kernel into `output`. Raises BuildFailed."""
+def build(folder: Path) -> list[Path]:
+    """Compiles all of BUILDS into `folder`. Raises BuildFailed."""
     try:
         importlib.metadata.version("ziglang")
     except importlib.metadata.PackageNotFoundError as error:
         raise BuildFailed("ziglang is missing: `make setup` installs requirements-dev.txt") from error
+    return [_compile(folder / name, flags) for name, flags in BUILDS.items()]
+
+
+def _compile(output: Path, flags: list[str]) -> Path:
     sources = sorted(path.name for path in SOURCES.glob("*.c"))
     with tempfile.TemporaryDirectory(prefix="expertswarm-wasm-") as cache:
         folders = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
         # Names relative to SOURCES: no path of this machine can get into the file.
         result = subprocess.run(
-            [sys.executable, "-m", "ziglang", "cc", *FLAGS, *sources, "-o", str(output.resolve())],
+            [sys.executable, "-m", "ziglang", "cc", *FLAGS, *flags, *sources, "-o", str(output.resolve())],
             cwd=SOURCES,
             env={**os.environ, **folders},
             capture_output=True,
@@ -60,10 +77,9 @@ def build(output: Path) -> None:
         )
     if result.returncode:
         raise BuildFailed(result.stderr)
+    return output
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else WASM
-    target.parent.mkdir(parents=True, exist_ok=True)
-    build(target)
-    print(f"{target}: {target.stat().st_size} bytes")
+    for built in build(FOLDER):
+        print(f"{built}: {built.stat().st_size} bytes")

@@ -1,10 +1,14 @@
-"""The browser worker's kernel in headless Chromium, without a server: for `bench kernel` and the tests of the kernel.
+"""The browser worker's kernel in headless Chromium, without the project's server: for `bench kernel` and its tests.
 
-The page's files come from the tree through Playwright's request routes; slices and requests the same way.
+A small server on the loopback gives the page the files of the tree and the slice. Playwright's request routes would do,
+but do not see what workers of workers load.
 """
 
 import base64
 import shutil
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,45 +20,76 @@ from inference.rows import ByteArray, Float32Array, IntArray
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ROOT / "frontend" / "static" / "worker"
-ADDRESS = "http://localhost:9"
 CONTENT_TYPES = {".js": "text/javascript", ".wasm": "application/wasm", ".html": "text/html"}
+WORKER = Path(__file__).with_name("kernel_worker.js")
 PAGE = """<!doctype html><title>kernel</title><script type="module">
-import { SliceKernel, compileKernel } from "/kernel.js";
-import { Sha256 } from "/sha256.js";
-const fromBase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-const toBase64 = (bytes) => {
-  let text = "";
-  for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
-  return btoa(text);
+const worker = new Worker("/kernel_worker.js", { type: "module" });
+const waiting = new Map();
+worker.onmessage = ({ data: { id, value, error } }) => {
+  const { resolve, reject } = waiting.get(id);
+  waiting.delete(id);
+  if (error === undefined) resolve(value);
+  else reject(new Error(error));
 };
-const module = await compileKernel("/kernel.wasm");
-window.digest = (text) => new Sha256(module).of(fromBase64(text));
-window.openSlice = async () => {
-  const data = new Uint8Array(await (await fetch("/slice")).arrayBuffer());
-  window.kernel = new SliceKernel(module, data.length);
-  window.kernel.bytes().set(data);
-  window.kernel.open();
-};
-window.compute = (dtype, count, rows, pairs, pairCount, weights, asHalf) =>
-  toBase64(window.kernel.compute(
-    dtype, count, fromBase64(rows), fromBase64(pairs), pairCount, weights && fromBase64(weights), asHalf));
-window.time = (dtype, count, rows, pairs, pairCount, seconds) => {
-  const given = [fromBase64(rows), fromBase64(pairs)];
-  const began = performance.now();
-  let rounds = 0, taken = 0;
-  do {
-    window.kernel.compute(dtype, count, ...given, pairCount);
-    rounds++;
-    taken = (performance.now() - began) / 1000;
-  } while (taken < seconds);
-  return (rounds * pairCount) / taken;
-};
+window.ask = (name, given) => new Promise((resolve, reject) => {
+  const id = Math.random();
+  waiting.set(id, { resolve, reject });
+  worker.postMessage({ id, name, given });
+});
 window.ready = true;
 </script>"""
+# What browsers want before threads may share memory.
+ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 
 
 class NoBrowser(RuntimeError):
     """Chromium or Playwright is missing; the text says how to get it."""
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves the page, the worker's modules and, at /slice, the file `slice`."""
+
+    daemon_threads = True
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__(("127.0.0.1", 0), PageHandler)
+        self.headers = headers
+        self.slice: Path | None = None
+        threading.Thread(target=self.serve_forever, name="kernel-page", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://localhost:{self.server_port}"
+
+
+class PageHandler(BaseHTTPRequestHandler):
+    server: PageServer
+
+    def do_GET(self) -> None:
+        name = self.path.lstrip("/")
+        path = {WORKER.name: WORKER, "slice": self.server.slice}.get(name, MODULES / name)
+        if name == "index.html":
+            self._answer(".html", PAGE.encode())
+        elif path is not None and path.is_file():
+            self._answer(path.suffix, path)
+        else:
+            self.send_error(404)
+
+    def _answer(self, suffix: str, content: bytes | Path) -> None:
+        self.send_response(200)
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        types = {"Content-Type": CONTENT_TYPES.get(suffix, "application/octet-stream"), "Content-Length": str(size)}
+        for key, value in {**self.server.headers, **types}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if isinstance(content, bytes):
+            self.wfile.write(content)
+        else:
+            with content.open("rb") as file:
+                shutil.copyfileobj(file, self.wfile)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: requests are not news."""
 
 
 def chromium_path() -> str | None:
@@ -63,7 +98,19 @@ def chromium_path() -> str | None:
 
 
 class WasmPage:
-    """A tab with the kernel. Leaving the context ends the browser."""
+    """A tab whose worker has the kernel. Leaving the context ends the browser.
+
+    options: of `openKernels` in frontend/static/worker/kernels.js; isolated: whether the page may share memory between
+    threads; arguments: for Chromium.
+    """
+
+    def __init__(
+        self, options: dict[str, Any] | None = None, *, isolated: bool = False, arguments: Sequence[str] = ()
+    ) -> None:
+        self._options = options or {"threads": 1, "gpu": False}
+        self._server = PageServer(ISOLATION if isolated else {})
+        self._arguments = ["--no-sandbox", *arguments]
+        self.started: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         """Raises NoBrowser."""
@@ -75,12 +122,11 @@ class WasmPage:
         except ImportError as error:
             raise NoBrowser("Playwright is missing: `make setup` installs requirements-dev.txt") from error
         self._playwright = sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        self._browser = self._playwright.chromium.launch(executable_path=path, args=self._arguments)
         self._page = self._browser.new_page()
-        self._slice: Path | None = None
-        self._page.route("**/*", self._answer)
-        self._page.goto(f"{ADDRESS}/index.html")
+        self._page.goto(f"{self._server.address}/index.html")
         self._page.wait_for_function("window.ready", timeout=60_000)
+        self.start(self._options)
         return self
 
     def __exit__(
@@ -88,11 +134,17 @@ class WasmPage:
     ) -> None:
         self._browser.close()
         self._playwright.stop()
+        self._server.shutdown()
+        self._server.server_close()
 
-    def open(self, path: Path) -> None:
-        """Loads a slice in place of the one before."""
-        self._slice = path
-        self._page.evaluate("openSlice()")
+    def start(self, options: dict[str, Any]) -> None:
+        """Computes with these options from now on; `started` says what came of them. No slice is open then."""
+        self.started = self._ask("start", options)
+
+    def open(self, path: Path) -> int:
+        """Loads a slice in place of the one before; the bytes of memory that it takes."""
+        self._server.slice = path
+        return int(self._ask("openSlice"))
 
     def run(self, script: str, argument: Any = None) -> Any:
         """What a JavaScript function gives for `argument`; the modules are at `/NAME.js`."""
@@ -100,11 +152,18 @@ class WasmPage:
 
     def digest(self, data: bytes) -> str:
         """SHA-256 as the kernel computes it."""
-        return str(self._page.evaluate("text => digest(text)", base64.b64encode(data).decode()))
+        return str(self._ask("digest", base64.b64encode(data).decode()))
+
+    def digest_bytes_per_second(self, size: int) -> float:
+        return float(self._ask("digestSpeed", size))
+
+    def memory_bytes(self) -> int:
+        """What the slice that is open takes now, requests included."""
+        return int(self._ask("memoryBytes"))
 
     def compute(self, rows: Float32Array | ByteArray, expert_ids: IntArray) -> Float32Array:
         """As `inference.kernel.ExpertKernel.compute`. Raises playwright's Error where the kernel throws."""
-        answer = self._page.evaluate("given => compute(...given)", _request(rows, expert_ids))
+        answer = self._ask("compute", *_request(rows, expert_ids))
         return np.frombuffer(base64.b64decode(answer), "<f4").reshape(len(expert_ids), -1)
 
     def sums(
@@ -112,23 +171,15 @@ class WasmPage:
     ) -> Float32Array:
         """Partial sums as `inference.rows.partial_sums`; pairs (P, 2) of (row, expert), weights (P,)."""
         request = [0, len(rows), _text(rows), _text(pairs), len(pairs), _text(weights), as_half]
-        answer = base64.b64decode(self._page.evaluate("given => compute(...given)", request))
+        answer = base64.b64decode(self._ask("compute", *request))
         return np.frombuffer(answer, "<f2" if as_half else "<f4").reshape(len(rows), -1).astype(np.float32)
 
     def rows_per_second(self, rows: Float32Array | ByteArray, expert_ids: IntArray, seconds: float) -> float:
-        """The speed of computing this again and again, in one thread, the copies to and from WASM included."""
-        return float(self._page.evaluate("given => time(...given)", [*_request(rows, expert_ids), seconds]))
+        """The speed of computing this again and again, the copies to and from the kernel's memory included."""
+        return float(self._ask("time", *_request(rows, expert_ids), seconds))
 
-    def _answer(self, route: Any) -> None:
-        name = route.request.url.removeprefix(ADDRESS).lstrip("/")
-        if name == "index.html":
-            route.fulfill(body=PAGE, content_type="text/html")
-        elif name == "slice" and self._slice is not None:
-            route.fulfill(path=self._slice, content_type="application/octet-stream")
-        elif (MODULES / name).is_file():
-            route.fulfill(path=MODULES / name, content_type=CONTENT_TYPES[Path(name).suffix])
-        else:
-            route.fulfill(status=404)
+    def _ask(self, name: str, *given: Any) -> Any:
+        return self._page.evaluate("([name, given]) => ask(name, given)", [name, list(given)])
 
 
 def _request(rows: Float32Array | ByteArray, expert_ids: IntArray) -> list[Any]:

@@ -156,6 +156,13 @@ def test_a_file_that_is_no_slice_is_refused(page: WasmPage, tmp_path: Path) -> N
             page.open(junk)
 
 
+def test_a_page_that_is_not_isolated_computes_in_one_thread(page: WasmPage) -> None:
+    page.start({"gpu": False})
+
+    assert not page.started["isolated"]
+    assert page.started["threads"] == 1
+
+
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 1000, 300_000])
 def test_digests_are_those_of_hashlib(page: WasmPage, size: int) -> None:
     data = np.random.default_rng(size).bytes(size)

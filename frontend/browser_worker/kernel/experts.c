@@ -1,8 +1,9 @@
 /* The expert kernel of the browser worker: rows x experts -> rows, gate, up, SwiGLU and down per pair.
 
-   One instance of this module serves one slice, which lies in its memory. JavaScript (frontend/static/worker/kernel.js)
-   places slice, request and scratch there and calls the exports; every size is checked here again, because requests come
-   from strangers. Built by frontend/browser_worker/build.py. */
+   One memory holds one slice. JavaScript (frontend/static/worker/kernel.js) places slice, request and scratch there and
+   calls the exports; every size is checked here again, because requests come from strangers. `begin` takes a request,
+   `work` computes it: alone, or built with THREADS once in each thread that shares the memory, each with its part of the
+   outputs. Built by frontend/browser_worker/build.py. */
 #include "products.h"
 
 #define EXPORT(name) __attribute__((export_name(#name), visibility("default"))) name
@@ -11,8 +12,20 @@ enum { GATE, UP, DOWN };
 enum { ROWS_F32 = 0, ROWS_Q8 = 1 };
 enum { OK = 0, BAD_SHAPE = 1, BAD_TYPE = 2, BAD_ROW = 3, BAD_EXPERT = 4 };
 
+typedef struct { uint16_t row, expert; } pair;
+
 static matrix matrices[3];
 static uint32_t experts;
+/* The request: pairs of one expert after the other. All per pair but `out`, which is where the answer of a pair goes. */
+static struct {
+    uint32_t count;
+    pair pairs[MAX_ROWS];
+    const void *gate_rows[MAX_ROWS], *up_rows[MAX_ROWS], *down_rows[MAX_ROWS];
+    float *gates[MAX_ROWS], *ups[MAX_ROWS], *out[MAX_ROWS];
+} job;
+
+uint32_t EXPORT(most_pairs)(void) { return MAX_ROWS; }
+uint32_t EXPORT(most_threads)(void) { return MAX_THREADS; }
 
 /* Bytes of a matrix of one expert; 0 for a type that is not known or a width that it cannot have. */
 double EXPORT(matrix_bytes)(uint32_t type, uint32_t n_in, uint32_t n_out) {
@@ -65,88 +78,111 @@ static uint32_t up_row_bytes(void) {
     return rounding_of(UP) == rounding_of(GATE) ? 0 : padded(prepared_bytes(rounding_of(UP), matrices[UP].n_in));
 }
 static uint32_t down_row_bytes(void) { return padded(prepared_bytes(rounding_of(DOWN), matrices[DOWN].n_in)); }
+static uint32_t inner_row_bytes(void) { return padded(matrices[DOWN].n_in * 4); }
 
-/* Scratch memory that `compute` wants for so many rows; the sum may exceed 32 bits. */
-double EXPORT(scratch_bytes)(uint32_t rows) {
-    double inner = 2.0 * padded(matrices[DOWN].n_in * 4) + down_row_bytes();
-    return (double)rows * (gate_row_bytes() + up_row_bytes()) + MAX_ROWS * inner + 64;
+/* Scratch memory that a request wants; the sum may exceed 32 bits. */
+double EXPORT(scratch_bytes)(uint32_t rows, uint32_t pairs) {
+    double inner = 2.0 * inner_row_bytes() + down_row_bytes();
+    return (double)rows * (gate_row_bytes() + up_row_bytes()) + pairs * inner + 64;
 }
 
-typedef struct { uint16_t row, expert; } pair;
-typedef struct { uint8_t *gate, *up, *inner, *inner_up, *prepared; } scratch_layout;
-
-/* Up to MAX_ROWS pairs of one expert. */
-static void compute_group(const scratch_layout *scratch, const pair *pairs, const uint32_t *chosen, uint32_t count,
-                          uint32_t expert, float *out) {
-    const void *gate_rows[MAX_ROWS], *up_rows[MAX_ROWS], *down_rows[MAX_ROWS];
-    float *gates[MAX_ROWS], *ups[MAX_ROWS], *outputs[MAX_ROWS];
-    uint32_t n_ff = matrices[DOWN].n_in, n_embd = matrices[DOWN].n_out;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t row = pairs[chosen[i]].row;
-        gate_rows[i] = scratch->gate + row * gate_row_bytes();
-        up_rows[i] = up_row_bytes() ? scratch->up + row * up_row_bytes() : gate_rows[i];
-        gates[i] = (float *)(scratch->inner + i * padded(n_ff * 4));
-        ups[i] = (float *)(scratch->inner_up + i * padded(n_ff * 4));
-        down_rows[i] = scratch->prepared + i * down_row_bytes();
-        outputs[i] = out + (uint32_t)chosen[i] * n_embd;
-    }
-    product(&matrices[GATE], matrices[GATE].data + expert * matrices[GATE].expert_bytes, gate_rows, count, gates);
-    product(&matrices[UP], matrices[UP].data + expert * matrices[UP].expert_bytes, up_rows, count, ups);
-    for (uint32_t i = 0; i < count; i++) {
-        swiglu(gates[i], ups[i], n_ff);
-        prepare_floats(rounding_of(DOWN), gates[i], n_ff, (void *)down_rows[i]);
-    }
-    product(&matrices[DOWN], matrices[DOWN].data + expert * matrices[DOWN].expert_bytes, down_rows, count, outputs);
-}
-
-/* rows: `row_count` rows, float32 or q8; pairs: `pair_count` of (row u16, expert u16), experts numbered in the model;
-   out: `pair_count` rows of n_embd float32. rows, scratch and out are aligned to 16 bytes. Returns OK or why not. */
-int EXPORT(compute)(const uint8_t *rows, uint32_t row_dtype, uint32_t row_count, const pair *pairs, uint32_t pair_count,
-                    uint32_t first_expert, float *out, uint8_t *scratch_start) {
-    uint32_t n_embd = matrices[GATE].n_in;
-    uint32_t row_bytes = row_dtype == ROWS_F32 ? n_embd * 4 : q8_row_bytes();
-    if (row_dtype > ROWS_Q8 || !row_bytes) return BAD_SHAPE;
+static int check(const pair *pairs, uint32_t pair_count, uint32_t row_count, uint32_t first_expert) {
+    if (!pair_count || pair_count > MAX_ROWS) return BAD_SHAPE;
     for (uint32_t i = 0; i < pair_count; i++) {
         if (pairs[i].row >= row_count) return BAD_ROW;
         if (pairs[i].expert < first_expert || pairs[i].expert - first_expert >= experts) return BAD_EXPERT;
     }
-    scratch_layout scratch = {.gate = (uint8_t *)padded((uint32_t)scratch_start)};
-    scratch.up = scratch.gate + row_count * gate_row_bytes();
-    scratch.inner = scratch.up + row_count * up_row_bytes();
-    scratch.inner_up = scratch.inner + MAX_ROWS * padded(matrices[DOWN].n_in * 4);
-    scratch.prepared = scratch.inner_up + MAX_ROWS * padded(matrices[DOWN].n_in * 4);
-    for (uint32_t r = 0; r < row_count; r++, rows += row_bytes) {
-        if (row_dtype == ROWS_Q8) prepare_wire(rounding_of(GATE), rows, n_embd, scratch.gate + r * gate_row_bytes());
-        else {
-            prepare_floats(rounding_of(GATE), (const float *)rows, n_embd, scratch.gate + r * gate_row_bytes());
-            if (up_row_bytes()) prepare_floats(rounding_of(UP), (const float *)rows, n_embd, scratch.up + r * up_row_bytes());
-        }
-    }
-    for (uint32_t expert = 0; expert < experts; expert++) {
-        uint32_t chosen[MAX_ROWS], count = 0;
-        for (uint32_t i = 0; i < pair_count; i++) {
-            if (pairs[i].expert != first_expert + expert) continue;
-            chosen[count++] = i;
-            if (count == MAX_ROWS) compute_group(&scratch, pairs, chosen, count, expert, out), count = 0;
-        }
-        if (count) compute_group(&scratch, pairs, chosen, count, expert, out);
-    }
     return OK;
 }
 
-/* sums: `row_count` rows of n_embd, each the values of its pairs times their weights, in the order of the pairs; as
-   float32, or turned into float16 in place at the end. values: what `compute` gave. */
-void EXPORT(add_up)(const float *values, const pair *pairs, const float *weights, uint32_t pair_count, uint32_t row_count,
-                    float *sums, uint32_t as_half) {
-    uint32_t n_embd = matrices[DOWN].n_out, all = row_count * n_embd;
-    for (uint32_t i = 0; i < all; i++) sums[i] = 0;
-    for (uint32_t p = 0; p < pair_count; p++) {
-        float *row = sums + pairs[p].row * n_embd;
-        for (uint32_t i = 0; i < n_embd; i++) row[i] += values[p * n_embd + i] * weights[p];
+/* Fills the job, pairs of one expert side by side and otherwise in their order. `gate` and `up`: prepared rows; `inner`:
+   memory for what lies between the matrices. */
+static void plan(const pair *pairs, uint32_t pair_count, uint32_t first_expert, const uint8_t *gate, const uint8_t *up,
+                 uint8_t *inner, float *out) {
+    uint32_t n_embd = matrices[GATE].n_in, to = 0;
+    for (uint32_t expert = 0; expert < experts && to < pair_count; expert++)
+        for (uint32_t i = 0; i < pair_count; i++) {
+            if (pairs[i].expert != first_expert + expert) continue;
+            job.pairs[to] = (pair){pairs[i].row, (uint16_t)expert};
+            job.gate_rows[to] = gate + pairs[i].row * gate_row_bytes();
+            job.up_rows[to] = up_row_bytes() ? up + pairs[i].row * up_row_bytes() : job.gate_rows[to];
+            job.gates[to] = (float *)inner, inner += inner_row_bytes();
+            job.ups[to] = (float *)inner, inner += inner_row_bytes();
+            job.down_rows[to] = inner, inner += down_row_bytes();
+            job.out[to++] = out + i * n_embd;
+        }
+    job.count = pair_count;
+}
+
+/* rows: `row_count` rows, float32 or q8; pairs: 1 to MAX_ROWS of (row u16, expert u16), experts numbered in the model;
+   out: `pair_count` rows of n_embd float32. rows, scratch and out are aligned to 16 bytes. Returns OK or why not; `work`
+   does the rest. */
+int EXPORT(begin)(const uint8_t *rows, uint32_t row_dtype, uint32_t row_count, const pair *pairs, uint32_t pair_count,
+                  uint32_t first_expert, float *out, uint8_t *scratch) {
+    uint32_t n_embd = matrices[GATE].n_in;
+    uint32_t row_bytes = row_dtype == ROWS_F32 ? n_embd * 4 : q8_row_bytes();
+    if (row_dtype > ROWS_Q8 || !row_bytes) return BAD_SHAPE;
+    int status = check(pairs, pair_count, row_count, first_expert);
+    if (status) return status;
+    uint8_t *gate = (uint8_t *)padded((uint32_t)scratch), *up = gate + row_count * gate_row_bytes();
+    for (uint32_t r = 0; r < row_count; r++, rows += row_bytes) {
+        if (row_dtype == ROWS_Q8) prepare_wire(rounding_of(GATE), rows, n_embd, gate + r * gate_row_bytes());
+        else {
+            prepare_floats(rounding_of(GATE), (const float *)rows, n_embd, gate + r * gate_row_bytes());
+            if (up_row_bytes()) prepare_floats(rounding_of(UP), (const float *)rows, n_embd, up + r * up_row_bytes());
+        }
     }
-    if (!as_half) return;
-    for (uint32_t i = 0; i < all; i++) {
-        uint16_t half = half_of_float(sums[i]);
-        ((loose_u16 *)sums)[i].value = half;
+    plan(pairs, pair_count, first_expert, gate, up, up + row_count * up_row_bytes(), out);
+    return OK;
+}
+
+/* Outputs `from` to `to` of one matrix, for `count` pairs of one expert from `first` on. */
+static void part_of_product(int role, uint32_t first, uint32_t count, const void *const *rows, float *const *out, uint32_t from,
+                            uint32_t to, workspace *space) {
+    const matrix *m = &matrices[role];
+    matrix part = *m;
+    float *starts[MAX_ROWS];
+    part.n_out = to - from;
+    for (uint32_t i = 0; i < count; i++) starts[i] = out[first + i] + from;
+    const uint8_t *data = m->data + job.pairs[first].expert * m->expert_bytes + (uint32_t)matrix_bytes(m->type, m->n_in, from);
+    if (to > from) product(&part, data, rows + first, count, starts, space);
+}
+
+static uint32_t pairs_of_expert(uint32_t first) {
+    uint32_t count = 1;
+    while (first + count < job.count && job.pairs[first + count].expert == job.pairs[first].expert) count++;
+    return count;
+}
+
+/* Where a part of `outputs` (a multiple of 32) begins. */
+static uint32_t share(uint32_t outputs, uint32_t part, uint32_t parts) { return outputs / 32 * part / parts * 32; }
+
+/* Computes part `part` of `parts` of the job; returns when all parts are done. */
+void EXPORT(work)(uint32_t part, uint32_t parts) {
+    workspace *space = &workspaces[part];
+    uint32_t n_ff = matrices[DOWN].n_in, from = share(n_ff, part, parts), to = share(n_ff, part + 1, parts);
+    for (uint32_t i = 0, count; i < job.count; i += count) {
+        count = pairs_of_expert(i);
+        part_of_product(GATE, i, count, job.gate_rows, job.gates, from, to, space);
+        part_of_product(UP, i, count, job.up_rows, job.ups, from, to, space);
+        for (uint32_t k = i; k < i + count; k++) swiglu(job.gates[k] + from, job.ups[k] + from, to - from);
+    }
+    meet(parts);
+    for (uint32_t i = part; i < job.count; i += parts)
+        prepare_floats(rounding_of(DOWN), job.gates[i], n_ff, (void *)job.down_rows[i]);
+    meet(parts);
+    from = share(matrices[DOWN].n_out, part, parts), to = share(matrices[DOWN].n_out, part + 1, parts);
+    for (uint32_t i = 0, count; i < job.count; i += count) {
+        count = pairs_of_expert(i);
+        part_of_product(DOWN, i, count, job.down_rows, job.out, from, to, space);
+    }
+    meet(parts);
+}
+
+/* `count` float32 to float16, in place: the answer of compact modes. */
+void EXPORT(to_half)(float *values, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint16_t half = half_of_float(values[i]);
+        ((loose_u16 *)values)[i].value = half;
     }
 }

@@ -6,16 +6,9 @@
 #ifndef PRODUCTS_H
 #define PRODUCTS_H
 
-#define MAX_ROWS 32
-
 #include "wide.h"
 
-#define OUTPUTS 8 /* decoded at once */
-
 typedef struct { uint32_t type, n_in, n_out; const uint8_t *data; uint32_t expert_bytes; } matrix;
-
-/* Sums of one group of outputs: [row][output], four partial sums each. */
-static v128_t totals[MAX_ROWS][OUTPUTS];
 
 INLINE v128_t scaled(v128_t integers, float scale) {
     return wasm_f32x4_mul(wasm_f32x4_convert_i32x4(integers), wasm_f32x4_splat(scale));
@@ -43,8 +36,6 @@ INLINE v128_t scaled(v128_t integers, float scale) {
 K_TILE(1)
 K_TILE(2)
 K_TILE(4)
-
-#define RUN 8 /* blocks of 32 decoded at once, per output */
 
 /* Two outputs x R rows of up to RUN blocks of 32. */
 #define SMALL_TILE(R)                                                                                                  \
@@ -74,18 +65,20 @@ K_TILE(4)
 SMALL_TILE(1)
 SMALL_TILE(2)
 
-static void clear_totals(uint32_t rows) {
+static void clear_totals(workspace *space, uint32_t rows) {
     for (uint32_t r = 0; r < rows; r++)
-        for (int o = 0; o < OUTPUTS; o++) totals[r][o] = wasm_f32x4_const_splat(0.0f);
+        for (int o = 0; o < OUTPUTS; o++) space->totals.four[r][o] = wasm_f32x4_const_splat(0.0f);
 }
 
-static void store_totals(float *const *out, uint32_t rows, uint32_t output) {
+static void store_totals(workspace *space, float *const *out, uint32_t rows, uint32_t output) {
     for (uint32_t r = 0; r < rows; r++)
-        for (int o = 0; o < OUTPUTS; o++) out[r][output + o] = sum_of_lanes(totals[r][o]);
+        for (int o = 0; o < OUTPUTS; o++) out[r][output + o] = sum_of_lanes(space->totals.four[r][o]);
 }
 
 /* The totals of a tile; those of its next row are OUTPUTS further on. */
-INLINE v128_t (*total_of(uint32_t row, int output))[OUTPUTS] { return (v128_t(*)[OUTPUTS])&totals[row][output]; }
+INLINE v128_t (*total_of(workspace *space, uint32_t row, int output))[OUTPUTS] {
+    return (v128_t(*)[OUTPUTS])&space->totals.four[row][output];
+}
 
 typedef void (*k_decoder)(const uint8_t *block, k_weights *to);
 typedef void (*small_decoder)(const uint8_t *block, small_weights *to);
@@ -93,11 +86,11 @@ typedef void (*small_decoder)(const uint8_t *block, small_weights *to);
 INLINE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
 INLINE void k_product(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out,
-                      k_decoder decode, uint32_t block_bytes) {
-    static k_weights weights[OUTPUTS];
+                      k_decoder decode, uint32_t block_bytes, workspace *space) {
+    k_weights *weights = space->weights.k;
     uint32_t blocks = m->n_in / 256;
     for (uint32_t output = 0; output < m->n_out; output += OUTPUTS) {
-        clear_totals(count);
+        clear_totals(space, count);
         for (uint32_t b = 0; b < blocks; b++) {
             const k_block *at[MAX_ROWS];
             for (uint32_t r = 0; r < count; r++) at[r] = (const k_block *)rows[r] + b;
@@ -105,21 +98,21 @@ INLINE void k_product(const matrix *m, const uint8_t *data, const void *const *r
                 decode(data + ((output + o) * blocks + b) * block_bytes, weights + o);
             for (int o = 0; o < OUTPUTS; o += 2) {
                 uint32_t r = 0;
-                for (; r + 4 <= count; r += 4) k_tile_4(weights + o, at + r, total_of(r, o));
-                if (r + 2 <= count) k_tile_2(weights + o, at + r, total_of(r, o)), r += 2;
-                if (r < count) k_tile_1(weights + o, at + r, total_of(r, o));
+                for (; r + 4 <= count; r += 4) k_tile_4(weights + o, at + r, total_of(space, r, o));
+                if (r + 2 <= count) k_tile_2(weights + o, at + r, total_of(space, r, o)), r += 2;
+                if (r < count) k_tile_1(weights + o, at + r, total_of(space, r, o));
             }
         }
-        store_totals(out, count, output);
+        store_totals(space, out, count, output);
     }
 }
 
 INLINE void small_product(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count,
-                          float *const *out, small_decoder decode, uint32_t block_bytes) {
-    static small_weights weights[OUTPUTS][RUN];
+                          float *const *out, small_decoder decode, uint32_t block_bytes, workspace *space) {
+    small_weights (*weights)[RUN] = space->weights.small;
     uint32_t blocks = m->n_in / 32;
     for (uint32_t output = 0; output < m->n_out; output += OUTPUTS) {
-        clear_totals(count);
+        clear_totals(space, count);
         for (uint32_t start = 0; start < blocks; start += RUN) {
             const small_block *at[MAX_ROWS];
             uint32_t run = at_most(RUN, blocks - start), r = 0;
@@ -128,21 +121,20 @@ INLINE void small_product(const matrix *m, const uint8_t *data, const void *cons
                 for (uint32_t b = 0; b < run; b++)
                     decode(data + ((output + o) * blocks + start + b) * block_bytes, &weights[o][b]);
             for (int o = 0; o < OUTPUTS; o += 2) {
-                for (r = 0; r + 2 <= count; r += 2) small_tile_2(weights[o], weights[o + 1], at + r, run, total_of(r, o));
-                if (r < count) small_tile_1(weights[o], weights[o + 1], at + r, run, total_of(r, o));
+                for (r = 0; r + 2 <= count; r += 2) small_tile_2(weights[o], weights[o + 1], at + r, run, total_of(space, r, o));
+                if (r < count) small_tile_1(weights[o], weights[o + 1], at + r, run, total_of(space, r, o));
             }
         }
-        store_totals(out, count, output);
+        store_totals(space, out, count, output);
     }
 }
 
-#define FLOATS 32 /* decoded at once, per output */
-
 INLINE void float_product(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count,
-                          float *const *out, const uint32_t type, uint32_t value_bytes) {
-    static float weights[OUTPUTS][FLOATS];
+                          float *const *out, const uint32_t type, uint32_t value_bytes, workspace *space) {
+    float (*weights)[FLOATS] = space->weights.floats;
+    v128_t (*totals)[OUTPUTS] = space->totals.four;
     for (uint32_t output = 0; output < m->n_out; output += OUTPUTS) {
-        clear_totals(count);
+        clear_totals(space, count);
         for (uint32_t start = 0; start < m->n_in; start += FLOATS) {
             for (int o = 0; o < OUTPUTS; o++)
                 decode_floats(type, data + ((output + o) * m->n_in + start) * value_bytes, weights[o], FLOATS);
@@ -158,40 +150,42 @@ INLINE void float_product(const matrix *m, const uint8_t *data, const void *cons
                     for (int k = 0; k < 4; k++) totals[r][o + k] = sums[k];
                 }
         }
-        store_totals(out, count, output);
+        store_totals(space, out, count, output);
     }
 }
 
 #define PRODUCT(NAME, CALL)                                                                                            \
-    APART void NAME(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out) { \
+    APART void NAME(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out,  \
+                    workspace *space) {                                                                                \
         CALL;                                                                                                          \
     }
-PRODUCT(q4_k_product, wide_product(Q4_K, one_row_of_4, data, m->n_in, m->n_out, rows, count, out))
-PRODUCT(q5_k_product, wide_product(Q5_K, one_row_of_5, data, m->n_in, m->n_out, rows, count, out))
-PRODUCT(q6_k_product, wide_product(Q6_K, one_row_of_6, data, m->n_in, m->n_out, rows, count, out))
-PRODUCT(iq4_xs_product, k_product(m, data, rows, count, out, decode_iq4_xs, 136))
-PRODUCT(q4_0_product, small_product(m, data, rows, count, out, decode_q4_0, 18))
-PRODUCT(q8_0_product, small_product(m, data, rows, count, out, decode_q8_0, 34))
-PRODUCT(iq4_nl_product, small_product(m, data, rows, count, out, decode_iq4_nl, 18))
-PRODUCT(mxfp4_product, small_product(m, data, rows, count, out, decode_mxfp4, 17))
-PRODUCT(f16_product, float_product(m, data, rows, count, out, F16, 2))
-PRODUCT(bf16_product, float_product(m, data, rows, count, out, BF16, 2))
-PRODUCT(f32_product, float_product(m, data, rows, count, out, F32, 4))
+PRODUCT(q4_k_product, wide_product(Q4_K, one_row_of_4, data, m->n_in, m->n_out, rows, count, out, space))
+PRODUCT(q5_k_product, wide_product(Q5_K, one_row_of_5, data, m->n_in, m->n_out, rows, count, out, space))
+PRODUCT(q6_k_product, wide_product(Q6_K, one_row_of_6, data, m->n_in, m->n_out, rows, count, out, space))
+PRODUCT(iq4_xs_product, k_product(m, data, rows, count, out, decode_iq4_xs, 136, space))
+PRODUCT(q4_0_product, small_product(m, data, rows, count, out, decode_q4_0, 18, space))
+PRODUCT(q8_0_product, small_product(m, data, rows, count, out, decode_q8_0, 34, space))
+PRODUCT(iq4_nl_product, small_product(m, data, rows, count, out, decode_iq4_nl, 18, space))
+PRODUCT(mxfp4_product, small_product(m, data, rows, count, out, decode_mxfp4, 17, space))
+PRODUCT(f16_product, float_product(m, data, rows, count, out, F16, 2, space))
+PRODUCT(bf16_product, float_product(m, data, rows, count, out, BF16, 2, space))
+PRODUCT(f32_product, float_product(m, data, rows, count, out, F32, 4, space))
 
 /* rows: count (1 to MAX_ROWS) rows prepared for the matrix's type; out: as many rows of n_out floats. */
-static void product(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out) {
+static void product(const matrix *m, const uint8_t *data, const void *const *rows, uint32_t count, float *const *out,
+                    workspace *space) {
     switch (m->type) {
-    case Q4_K: q4_k_product(m, data, rows, count, out); break;
-    case Q5_K: q5_k_product(m, data, rows, count, out); break;
-    case Q6_K: q6_k_product(m, data, rows, count, out); break;
-    case IQ4_XS: iq4_xs_product(m, data, rows, count, out); break;
-    case Q4_0: q4_0_product(m, data, rows, count, out); break;
-    case Q8_0: q8_0_product(m, data, rows, count, out); break;
-    case IQ4_NL: iq4_nl_product(m, data, rows, count, out); break;
-    case MXFP4: mxfp4_product(m, data, rows, count, out); break;
-    case F16: f16_product(m, data, rows, count, out); break;
-    case BF16: bf16_product(m, data, rows, count, out); break;
-    case F32: f32_product(m, data, rows, count, out); break;
+    case Q4_K: q4_k_product(m, data, rows, count, out, space); break;
+    case Q5_K: q5_k_product(m, data, rows, count, out, space); break;
+    case Q6_K: q6_k_product(m, data, rows, count, out, space); break;
+    case IQ4_XS: iq4_xs_product(m, data, rows, count, out, space); break;
+    case Q4_0: q4_0_product(m, data, rows, count, out, space); break;
+    case Q8_0: q8_0_product(m, data, rows, count, out, space); break;
+    case IQ4_NL: iq4_nl_product(m, data, rows, count, out, space); break;
+    case MXFP4: mxfp4_product(m, data, rows, count, out, space); break;
+    case F16: f16_product(m, data, rows, count, out, space); break;
+    case BF16: bf16_product(m, data, rows, count, out, space); break;
+    case F32: f32_product(m, data, rows, count, out, space); break;
     }
 }
 

@@ -14,13 +14,10 @@
 #ifndef WIDE_H
 #define WIDE_H
 
-#include "arranged.h"
+#include "workspace.h"
 
 #define ROLLED _Pragma("clang loop unroll(disable)")
 
-/* Scales of one group and block. scales: [32 or 16 inputs][output]; minima: [two of 32 inputs][four outputs], int16
-   pairs, or `below`: their products with the sums of a row. */
-typedef struct { uint8_t scales[16][WIDE]; v128_t d[4], dmin[4], minima[4][4], below[4]; } group_scales;
 typedef struct { v128_t a, b, c, d; } four;
 
 static const uint16_t bit_masks[3][8] = {
@@ -201,8 +198,6 @@ APART void one_row_of_6(const uint8_t *group, const k_block *x, group_scales *sc
 
 /* --- several rows ------------------------------------------------------------------------------------------------- */
 
-typedef struct { v128_t w[PAIRS][4]; } decoded_group; /* int16: quant * scale */
-
 /* Four vectors of weights of one pair, by their place in a half. */
 INLINE four parts_of_pair(const uint32_t type, v128_t w, v128_t even, v128_t odd) {
     v128_t lowest = loaded(bit_masks[1]), nibbles = loaded(nibble_masks[0]);
@@ -267,10 +262,10 @@ WIDE_TILE(2)
 typedef void (*one_row)(const uint8_t *group, const k_block *x, group_scales *scales, v128_t *totals);
 
 INLINE void wide_product(const uint32_t type, one_row compute_one, const uint8_t *data, uint32_t n_in, uint32_t n_out,
-                         const void *const *rows, uint32_t count, float *const *out) {
-    static v128_t totals[MAX_ROWS][4];
-    static decoded_group decoded;
-    static group_scales scales;
+                         const void *const *rows, uint32_t count, float *const *out, workspace *space) {
+    v128_t (*totals)[4] = space->totals.wide;
+    group_scales *scales = &space->weights.wide.scales;
+    decoded_group *decoded = &space->weights.wide.group;
     uint32_t blocks = n_in / 256, bytes = WIDE * facts_of(type).bytes;
     for (uint32_t output = 0; output < n_out; output += WIDE) {
         for (uint32_t r = 0; r < count; r++)
@@ -279,14 +274,14 @@ INLINE void wide_product(const uint32_t type, one_row compute_one, const uint8_t
             const k_block *at[MAX_ROWS];
             for (uint32_t r = 0; r < count; r++) at[r] = (const k_block *)rows[r] + b;
             if (count == 1) {
-                compute_one(data, at[0], &scales, totals[0]);
+                compute_one(data, at[0], scales, totals[0]);
                 continue;
             }
-            read_scales(type, data, 0, &scales);
-            decode_group(type, data, &scales, &decoded);
+            read_scales(type, data, 0, scales);
+            decode_group(type, data, scales, decoded);
             uint32_t r = 0;
-            for (; r + 2 <= count; r += 2) wide_tile_2(type, &decoded, &scales, at + r, totals + r);
-            if (r < count) wide_tile_1(type, &decoded, &scales, at + r, totals + r);
+            for (; r + 2 <= count; r += 2) wide_tile_2(type, decoded, scales, at + r, totals + r);
+            if (r < count) wide_tile_1(type, decoded, scales, at + r, totals + r);
         }
         for (uint32_t r = 0; r < count; r++)
             for (int k = 0; k < 4; k++) wasm_v128_store(out[r] + output + 4 * k, totals[r][k]);

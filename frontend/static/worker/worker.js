@@ -10,7 +10,7 @@
 //                  slices: [{label, done, size, here}]}; phases: starting, idle, downloading, checking, serving, waiting,
 //                  paused, stopped, refused
 
-import { KERNEL_CLASS, SliceKernel, TYPES, compileKernel } from "./kernel.js";
+import { openKernels } from "./kernels.js";
 import { Lifecycle } from "./lifecycle.js";
 import { Pace, digestSeconds } from "./pace.js";
 import { Sha256 } from "./sha256.js";
@@ -33,9 +33,8 @@ function report(state) {
 
 async function start({ rest, battery, ...given }) {
   try {
-    const module = await compileKernel(new URL("./kernel.wasm", import.meta.url));
-    const kernels = { open: (size) => new SliceKernel(module, size), kernelClass: KERNEL_CLASS, types: TYPES, threads: 1 };
-    const sha256 = new Sha256(module), store = await PieceStore.open();
+    const kernels = await openKernels();
+    const sha256 = new Sha256(kernels.module), store = await PieceStore.open();
     const pace = new Pace(() => digestSeconds(sha256));
     lifecycle = new Lifecycle({ ...given, kernels, store, sha256, pace, battery, restText: rest, report });
   } catch (error) {
