@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,16 +74,23 @@ class OurSide:
     def prepare(self, batch: int) -> None:
         self._lane.abandon("cancelled")
         vocabulary, longest = self._model.vocabulary, self._context.settings.sequence_tokens
+        started: set[int] = set()
         for number in range(batch):
             request = GenerationRequest(str(number), prompt(number, vocabulary.size), GREEDY)
-            self._lane.add(Generation(request, self._events.append, vocabulary, longest))
-        for _ in range(batch):
+            first = partial(_note_start, started, number, self._events)
+            self._lane.add(Generation(request, first, vocabulary, longest))
+        while len(started) < batch:
             self._lane.step()
 
     def step(self) -> int:
         self._events.clear()
         self._lane.step()
         return len(self._events)
+
+
+def _note_start(started: set[int], number: int, events: list[TokenEvent], event: TokenEvent) -> None:
+    started.add(number)
+    events.append(event)
 
 
 class PlainSide:
@@ -99,20 +107,23 @@ class PlainSide:
 
     def prepare(self, batch: int) -> None:
         self._context.clear()
-        reader = Batch(PROMPT_TOKENS)
-        reader.size = PROMPT_TOKENS
-        reader.positions[:] = np.arange(PROMPT_TOKENS)
-        reader.wants_logits[-1] = 1
+        at_once = self._context.settings.batch_tokens // PROMPT_TOKENS
+        for first in range(0, batch, at_once):
+            self._read(range(first, min(first + at_once, batch)))
         self._batch.size = batch
-        for number in range(batch):
-            reader.tokens[:] = prompt(number, self._model.vocabulary.size)
-            reader.sequences[:] = number
-            assert self._context.decode(reader) == 0
-            self._batch.tokens[number] = self._chain.sample(self._context, PROMPT_TOKENS - 1)
         self._batch.positions[:batch] = PROMPT_TOKENS
-        # The lane's sequences started one after the other and are as long as this on average.
-        for _ in range(batch // 2):
-            self.step()
+
+    def _read(self, numbers: range) -> None:
+        """The prompts of these sequences in one decode; the first token of each."""
+        reader = Batch(len(numbers) * PROMPT_TOKENS)
+        reader.size = reader.capacity
+        reader.tokens[:] = np.concatenate([prompt(number, self._model.vocabulary.size) for number in numbers])
+        reader.positions[:] = np.tile(np.arange(PROMPT_TOKENS), len(numbers))
+        reader.sequences[:] = np.repeat(list(numbers), PROMPT_TOKENS)
+        reader.wants_logits[PROMPT_TOKENS - 1 :: PROMPT_TOKENS] = 1
+        assert self._context.decode(reader) == 0
+        for place, number in enumerate(numbers):
+            self._batch.tokens[number] = self._chain.sample(self._context, (place + 1) * PROMPT_TOKENS - 1)
 
     def step(self) -> int:
         batch, context, chain = self._batch, self._context, self._chain
