@@ -14,7 +14,7 @@ if (form) {
   ].map(byId);
   const submit = form.querySelector("button[type=submit]");
   const view = new TokenView({
-    answer, strip: byId("strip"), stripBox: byId("strip-box"), panel: byId("token-panel"), words,
+    answer, hint: byId("underlined"), strip: byId("strip"), stripBox: byId("strip-box"), panel: byId("token-panel"), words,
   });
   let hangUp = null;
   let history = JSON.parse(form.elements.history.value || "[]");

@@ -24,8 +24,8 @@ function drawn(name, attributes) {
 }
 
 export class TokenView {
-  constructor({ answer, strip, stripBox, panel, words }) {
-    Object.assign(this, { answer, strip, stripBox, panel, words });
+  constructor({ answer, hint, strip, stripBox, panel, words }) {
+    Object.assign(this, { answer, hint, strip, stripBox, panel, words });
     this.clear();
     for (const area of [answer, strip]) {
       area.addEventListener("pointerover", (event) => this.point(event.target));
@@ -45,6 +45,7 @@ export class TokenView {
     this.strip.replaceChildren(this.svg);
     this.stripBox.hidden = true;
     this.panel.hidden = true;
+    this.hint.hidden = true;
     this.answer.removeAttribute("tabindex");
   }
 
@@ -59,6 +60,7 @@ export class TokenView {
     if (token.probability !== null) {
       span.classList.add(token.probability < 0.2 ? "rare" : token.probability < 0.6 ? "open" : "sure");
       this.answer.tabIndex = 0;
+      this.hint.hidden = false;
     }
     this.answer.append(span);
     if (token.places) {
