@@ -5,7 +5,6 @@ Everything happens in the event loop that runs `run`; `send` and `consumed` must
 
 import asyncio
 import logging
-import random
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
@@ -15,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from relay.addresses import RelayAddresses, is_loopback
+from relay.backoff import Backoff
 from relay.client_session import ClientSession
 from relay.codes import RETRY_REJECTS, CloseCode
 from relay.errors import Rejected, RelayError, RelayLost
@@ -28,9 +28,7 @@ OPEN_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
 # One ping more than the relay allows us: it closes first, with a reason, wherever that still arrives.
 MISSED_PINGS = 4
-FIRST_DELAY_SECONDS = 0.25
-MAX_DELAY_SECONDS = 30.0
-# A connection that lasted this long was a good one: the next attempt starts from the first delay.
+# A connection that lasted this long was a good one: the next attempt waits as after the first failure.
 GOOD_SECONDS = 10.0
 GRANT_SECONDS = 0.05
 MOVE_SECONDS = 1.0
@@ -117,7 +115,7 @@ class RelayClient:
 
     async def run(self) -> None:
         """Stays connected until `stop`. Raises Rejected when another attempt would be refused as well."""
-        attempt = 0
+        backoff = Backoff(self._role)
         while not self._stopped.is_set():
             if self._before_attempt is not None:
                 await self._before_attempt()
@@ -125,11 +123,10 @@ class RelayClient:
             url = self.url
             reason = await self._connect_once()
             if monotonic() - started >= GOOD_SECONDS:
-                attempt = 0
+                backoff.reset()
             if not self._stays:
                 self.addresses.failed()
-            delay = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2**attempt) * random.uniform(0.5, 1.0)
-            attempt = min(attempt + 1, 16)
+            delay = backoff.next_seconds()
             if self._stopped.is_set():
                 return
             logger.info("%s: %s; connecting again in %.1f s", url, reason, delay)

@@ -8,10 +8,11 @@ from time import monotonic
 import pytest
 
 from relay import client as relay_client
+from relay.admission import Node, Standing
 from relay.client import RelayClient
 from relay.frames import Frame, FrameType, Role
 from relay.records import Json
-from tests.relay.builders import FakeMarket
+from tests.relay.builders import FakeMarket, hello_json
 from tests.relay.live_relay import LiveRelay, LoopThread, ToyWorker, live_relay, wait_until
 
 
@@ -54,6 +55,42 @@ def test_it_connects_again_with_a_new_session_after_the_relay_was_away(relay: Li
     assert second != first
     assert "1012" in bob.closed[0]
     bob.close()
+
+
+def test_workers_that_lose_their_relay_together_come_back_one_by_one() -> None:
+    market = FakeMarket()
+    tokens = [f"token {number}" for number in range(30)]
+    market.standings |= {token: Standing(Node(token, token, suspended=False)) for token in tokens}
+    returned: list[float] = []
+    with live_relay(market) as relay:
+        thread = LoopThread()
+        clients = [
+            RelayClient(
+                relay.url,
+                Role.WORKER,
+                lambda token=token: hello_json(token=token, replicas=[]),  # type: ignore[misc]
+                lambda frame: None,
+                on_welcome=lambda welcome: returned.append(monotonic()),
+            )
+            for token in tokens
+        ]
+        runs = [asyncio.run_coroutine_threadsafe(client.run(), thread.loop) for client in clients]
+        wait_until(lambda: len(returned) == len(clients), 20)
+        returned.clear()
+
+        relay.stop()
+        relay.start()
+        wait_until(lambda: len(returned) == len(clients), 20)
+
+        for client in clients:
+            thread.loop.call_soon_threadsafe(client.stop)
+        for run in runs:
+            run.result(10)
+        thread.close()
+    # Of thirty, drawn from two seconds: were the delays nearly equal, all would be back within a tenth of a second.
+    busiest = max(sum(start <= moment < start + 0.2 for moment in returned) for start in returned)
+    assert max(returned) - min(returned) > 1.0
+    assert busiest <= len(clients) // 2
 
 
 def test_it_keeps_trying_until_a_relay_is_there(relay: LiveRelay) -> None:
