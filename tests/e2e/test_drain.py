@@ -13,10 +13,9 @@ from relay.backbone_link import SessionKey
 from relay.codes import LinkCode
 from relay.work import Outcome, Result
 from tests.e2e.test_many_relays import Alice, relays_of
+from tests.relay.dispatches import dispatch_of, rows
 from tests.relay.live_relay import wait_until
-from tests.relay.test_backbone_link import request as dispatch_of
-from tests.relay.test_backbone_link import rows
-from tests.relay.test_relay_live import Server
+from tests.relay.live_server import Server
 
 pytestmark = pytest.mark.e2e
 

@@ -14,10 +14,9 @@ from relay.backbone_link import BackboneLink
 from relay.directory import DirectoryWatch
 from relay.work import Outcome, Result
 from tests.relay.builders import BUILD
+from tests.relay.dispatches import dispatch_of, rows
 from tests.relay.live_relay import wait_until
-from tests.relay.test_backbone_link import request as dispatch_of
-from tests.relay.test_backbone_link import rows
-from tests.relay.test_relay_live import TOKEN, Server
+from tests.relay.live_server import TOKEN, Server
 
 pytestmark = pytest.mark.e2e
 

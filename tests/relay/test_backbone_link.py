@@ -14,6 +14,7 @@ from relay.messages import result_frame
 from relay.records import Json
 from relay.work import Dispatch, Outcome, Result
 from tests.relay.builders import BUILD, FakeMarket, replica_json
+from tests.relay.dispatches import dispatch_of, rows
 from tests.relay.live_relay import LiveRelay, ToyWorker, live_relay, refuse, wait_until
 
 
@@ -37,7 +38,7 @@ class Alice:
         return list(self.link.sessions)
 
     def ask(self, key: object, values: np.ndarray, **fields: object) -> int:
-        return self.link.submit(request(key, values, **fields), self.done)
+        return self.link.submit(dispatch_of(key, values, **fields), self.done)
 
     def outcome(self) -> Outcome:
         return self.outcomes.get(timeout=10)
@@ -47,18 +48,6 @@ class Alice:
         assert not isinstance(outcome, Result)
         assert outcome.message
         return outcome.code
-
-
-def request(key: object, values: np.ndarray, **fields: object) -> Dispatch:
-    """One pair per row; claim 7 in layer 3 as the builders have it."""
-    count = len(values)
-    pairs = np.stack([np.arange(count), np.arange(count) % 8], axis=1).astype(np.uint16)
-    known: Json = {"layer": 3, "fence": 1, "claim_id": 7, "row_dtype": 0, "rows": values, "pairs": pairs}
-    return Dispatch(session=key, **{**known, **fields})
-
-
-def rows(count: int, width: int = 16) -> np.ndarray:
-    return np.random.default_rng(count).standard_normal((count, width)).astype(np.float32)
 
 
 @pytest.fixture
@@ -131,7 +120,7 @@ def test_many_requests_at_once_each_come_back_once(alice: Alice) -> None:
     answers: queue.Queue[tuple[int, Outcome]] = queue.Queue()
 
     def keep(count: int) -> None:
-        wanted.append((request(key, inputs[count]), lambda outcome: answers.put((count, outcome))))
+        wanted.append((dispatch_of(key, inputs[count]), lambda outcome: answers.put((count, outcome))))
 
     wanted: list[tuple[Dispatch, object]] = []
     for count in inputs:
@@ -388,7 +377,7 @@ def test_a_stopped_link_fails_what_is_pending_and_whatever_comes_later(alice: Al
 def test_a_link_that_was_never_started_fails_what_it_got() -> None:
     link = BackboneLink(["ws://127.0.0.1:1/"], token="t", build=BUILD, kernel_class="k")
     outcomes: list[Outcome] = []
-    link.submit(request(SessionKey(0, 1), rows(1)), outcomes.append)
+    link.submit(dispatch_of(SessionKey(0, 1), rows(1)), outcomes.append)
 
     link.stop()
 
@@ -401,7 +390,7 @@ def test_a_callback_that_fails_does_not_stop_the_link(alice: Alice, caplog: pyte
     def broken(outcome: Outcome) -> None:
         raise ZeroDivisionError
 
-    alice.link.submit(request(key, rows(1)), broken)
+    alice.link.submit(dispatch_of(key, rows(1)), broken)
     alice.ask(key, rows(1))
 
     assert isinstance(alice.outcome(), Result)

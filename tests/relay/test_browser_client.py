@@ -7,20 +7,17 @@ in `test_relay_live.py`.
 import base64
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from relay.codes import CloseCode
-from relay.frames import CHUNK_BYTES, MESSAGE_BYTES, Frame, FrameType, encode_frame
-from relay.messages import LEASE, cancel_frame, hello_frame, read_roster
+from relay.frames import CHUNK_BYTES, MESSAGE_BYTES, FrameType, encode_frame
+from relay.messages import cancel_frame, hello_frame
 from tests.relay.builders import hello_json
-from tests.relay.live_relay import wait_until
-from tests.relay.test_relay_live import SIZES, RawBackbone, Server
+from tests.relay.live_server import RawBackbone, Server
 from tests.requirements_check import need
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -99,18 +96,8 @@ def work(page: Page, server: Server) -> None:
 def test_every_length_goes_through_a_browser_and_back(page: Page, server: Server) -> None:
     work(page, server)
     alice = RawBackbone(server)
-    session = wait_until(lambda: read_roster(alice.next(FrameType.ROSTER)).joined)[0].session
-    lease = LEASE.pack(1, server.nodes["bob"]["replicas"][0]["claim_id"])
-    source = np.random.default_rng(2)
 
-    for number, size in enumerate(SIZES, 1):
-        body = lease + source.bytes(size - len(lease))
-        frame = Frame(FrameType.DISPATCH, layer=3, session=session, request=number, rows=1, pairs=1, body=body)
-        wait_until(partial(alice.try_send, frame))
-        chunks = [alice.next(FrameType.RESULT)]
-        while chunks[-1].flags:
-            chunks.append(alice.next(FrameType.RESULT))
-        assert b"".join(chunk.body for chunk in chunks) == body, size
+    session = alice.exchange_every_length(server, seed=2)
 
     # Frames without a body, both ways.
     alice._thread.loop.call_soon_threadsafe(alice.client.send, cancel_frame(1, session=session))
