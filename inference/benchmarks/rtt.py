@@ -75,7 +75,7 @@ def _rounds(here: Site, child: Client, plan: Plan, sequences: int) -> dict[int, 
         for ms, steps in plan.steps.items():
             child.ask(use=name_of(ms), workers=WORKERS)
             child.ask(round=1)  # credit and graphs of this batch settle
-            rounds[ms].append(measure(here, child, steps))
+            rounds[ms].append(measure(here, child, round=steps))
     return rounds
 
 

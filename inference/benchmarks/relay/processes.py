@@ -80,9 +80,11 @@ class Client:
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
             raise SideFailed(self._name, f"gave no answer in {ANSWER_SECONDS:.0f} s", "")
-        line = self._process.stdout.readline()
+        # What a dying library writes to standard output (ggml: the backtrace of an abort) is no answer.
+        line = next((line for line in self._process.stdout if line.startswith("{")), "")
         if not line:
-            raise SideFailed(self._name, "ended", self._process.communicate()[1][-2000:])
+            errors = self._process.communicate()[1][-2000:]
+            raise SideFailed(self._name, f"ended with status {self._process.returncode}", errors)
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -189,7 +189,7 @@ class Backbone:
         }
 
     def window(self, seconds: float, warm: float) -> dict[str, Any]:
-        """Tokens are counted by their rows, layer by layer: a step of many slow sequences may be longer than a window."""
+        """Tokens are counted by their rows, layer by layer: a step of many slow sequences may outlast a window."""
         stop = threading.Event()
 
         def run(lane: Lane) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from inference.verify.local_swarm import Range
 
 FENCE = 1
+ROUNDS = 8
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -45,20 +46,21 @@ def even(layers: Sequence[int], experts: int, workers: int) -> list[tuple[Range,
 def by_demand(demand: FloatArray, layers: Sequence[int], workers: int) -> list[tuple[Range, ...]]:
     """One run of every layer for each worker, so that all are asked for about as many rows.
 
-    demand: (layers, experts) rows. Every layer is cut into `workers` runs of about equal demand; then, layer by layer,
-    the most wanted run goes to the worker with the least work so far: what a market that follows demand arrives at.
+    demand: (layers, experts) rows. Every layer is cut into `workers` runs of about equal demand. Then, layer by layer
+    and over again while it helps, the most wanted run goes to the worker that has least to do in all other layers: what
+    a market that follows demand arrives at. One run of each layer for everybody, because a layer waits for its slowest.
     """
-    loads = np.zeros(workers)
-    held: list[list[Range]] = [[] for _ in range(workers)]
-    for layer in layers:
-        runs = [Range(layer, first, last) for first, last in pairwise(cuts_of(demand[layer], workers))]
-        asked = {run: float(demand[layer, run.first : run.last].sum()) for run in runs}
-        for worker, run in zip(
-            np.argsort(loads, kind="stable"), sorted(runs, key=lambda run: -asked[run]), strict=True
-        ):
-            held[worker].append(run)
-            loads[worker] += asked[run]
-    return [tuple(runs) for runs in held]
+    runs = {layer: [Range(layer, *cut) for cut in pairwise(cuts_of(demand[layer], workers))] for layer in layers}
+    asked = {layer: np.array([demand[layer, run.first : run.last].sum() for run in runs[layer]]) for layer in layers}
+    run_of = {layer: np.arange(workers) for layer in layers}  # worker -> number of its run
+    loads = np.sum([asked[layer] for layer in layers], axis=0, dtype=np.float64)
+    for layer in [*layers] * ROUNDS:
+        others = loads - asked[layer][run_of[layer]]
+        order = np.empty(workers, np.intp)
+        order[np.argsort(others, kind="stable")] = np.argsort(-asked[layer], kind="stable")
+        if (found := others + asked[layer][order]).max() <= loads.max():
+            run_of[layer], loads = order, found
+    return [tuple(runs[layer][int(run_of[layer][worker])] for layer in layers) for worker in range(workers)]
 
 
 def cuts_of(demand: FloatArray, parts: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from inference.benchmarks.relay.processes import Client
@@ -12,7 +13,7 @@ from inference.benchmarks.rig.site import Site, cores
 class Round:
     """cpu_share: of all cores, by kind of process; rows: (token, expert) pairs of a layer by place of computing."""
 
-    tokens: int
+    tokens: float
     seconds: float
     cpu_share: dict[str, float]
     rows: dict[str, int]
@@ -32,15 +33,14 @@ class Round:
         return sum(self.cpu_share.values())
 
 
-def measure(here: Site, backbone: Client, steps: int) -> Round:
-    """Raises SideFailed."""
-    before = here.cpu_seconds()
-    answer: dict[str, Any] = backbone.ask(round=steps)
-    after = here.cpu_seconds()
-    seconds = answer["seconds"]
-    # The processes are asked by the clock of the system, in hundredths of a second.
-    share = {kind: (after[kind] - before[kind]) / seconds / cores() for kind in after}
-    return Round(answer["tokens"], seconds, share, answer["places"], answer["failures"])
+def measure(here: Site, backbone: Client, **order: float) -> Round:
+    """One round of so many `steps`, or a `window` of seconds after `warm` seconds. Raises SideFailed."""
+    before, began = here.cpu_seconds(), perf_counter()
+    answer: dict[str, Any] = backbone.ask(**order)
+    after, took = here.cpu_seconds(), perf_counter() - began
+    # Processor time is that of the whole order, in hundredths of a second; so is the time that it is divided by.
+    share = {kind: (after[kind] - before[kind]) / took / cores() for kind in after}
+    return Round(answer["tokens"], answer["seconds"], share, answer["places"], answer["failures"])
 
 
 def summary(rounds: Sequence[Round]) -> dict[str, Any]:

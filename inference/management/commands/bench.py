@@ -12,24 +12,30 @@ from django.core.management.base import BaseCommand, CommandError
 
 from inference.benchmarks.api import api
 from inference.benchmarks.audit import audit
+from inference.benchmarks.dashboard import dashboard
 from inference.benchmarks.kernel import kernel
 from inference.benchmarks.market import market
 from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.relay.bench import relay
 from inference.benchmarks.report import as_object, as_table
+from inference.benchmarks.rpc.bench import rpc
 from inference.benchmarks.rtt import rtt
+from inference.benchmarks.scaling import scaling
 from inference.benchmarks.wasm_page import NoBrowser
 from inference.benchmarks.wire import wire
 
 BENCHMARKS = {
     "api": api,
     "audit": audit,
+    "dashboard": dashboard,
     "kernel": kernel,
     "market": market,
     "overhead": overhead,
     "relay": relay,
+    "rpc": rpc,
     "rtt": rtt,
+    "scaling": scaling,
     "wire": wire,
 }
 
@@ -41,7 +47,10 @@ class Command(BaseCommand):
         "api = streaming clients against the engine alone; "
         "market = events, replays, claims and offers on SQLite and PostgreSQL; "
         "audit = rows until a liar is caught, false alarms, cost; "
+        "rpc = llama.cpp's RPC backend over the same lines; "
         "rtt = round trips and what hides them; "
+        "scaling = 1 to 32 workers as slow as phones; "
+        "dashboard = the operator's pages at full scale: server time, bytes, redraw; "
         "wire = bytes per token and layer."
     )
     requires_system_checks = ()

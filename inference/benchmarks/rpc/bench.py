@@ -1,0 +1,173 @@
+"""The cases of `bench rpc`: same model, as many worker processes, the same slow lines, rounds that alternate.
+
+Arm `experts`: RPC servers hold the expert tensors only, whole layers each; our workers hold the very same. Both sides
+need one round trip per layer, so S sequences give at most S / (layers x round trip). Arm `layers`: llama.cpp's usual
+split, whole layers with their attention, one round trip per server; no device that holds 40 MB can take part in that.
+Then a worker process is killed in the middle of a round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from inference.benchmarks.overhead import SideFailed
+from inference.benchmarks.relay.processes import Client
+from inference.benchmarks.report import Result
+from inference.benchmarks.rig.backbone import Options
+from inference.benchmarks.rig.site import Group, Site, backbone, site
+from inference.benchmarks.rpc.peer import Arm, shares
+from inference.benchmarks.rpc.servers import peer, programs
+from inference.gguf_index import open_index
+from inference.synthetic import DEMO_MODEL
+from inference.verify.local_swarm import Range
+
+PEER = "llama.cpp with its RPC backend"
+GOAL, GOAL_FROM = 1.0, 8
+GROUP = "workers"
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """lanes: of our side, by sequences; steps: tokens of every sequence in a round; kill_steps: in the last round."""
+
+    lanes: dict[int, int]
+    workers: int = 2
+    round_trip: float = 0.05
+    steps: int = 8
+    pairs: int = 5
+    kill_steps: int = 16
+    kill_after: float = 1.5
+
+
+FULL = Plan({1: 1, 8: 1, 64: 4})
+QUICK = Plan({2: 1}, round_trip=0.01, steps=2, pairs=1, kill_steps=30, kill_after=0.5)
+
+
+def rpc(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list[Result]:
+    """Raises NotBuilt with what to run, SideFailed."""
+    plan = QUICK if quick else FULL
+    programs(cache)
+    index = open_index(DEMO_MODEL)
+    held = [
+        tuple(Range(layer, 0, index.experts_per_layer) for layer in layers)
+        for layers in shares(index.offered_layers, plan.workers)
+    ]
+    groups = {GROUP: Group(held, round_trip=plan.round_trip, processes=plan.workers)}
+    results: list[Result] = []
+    with site(DEMO_MODEL, cache / "rig", groups) as here:
+        arms: tuple[Arm, ...] = ("experts", "layers")
+        for number, arm in enumerate(arms):
+            tell = _part_of(progress, number, len(arms))
+            results += Comparison(cache, plan, here, threads, arm, len(index.offered_layers), tell).results()
+        results += _killed(cache, plan, here, threads)
+    return results
+
+
+def _part_of(progress: Progress, number: int, count: int) -> Progress:
+    return lambda share, text: progress((number + share) / count, text)
+
+
+@dataclass
+class Comparison:
+    """One arm."""
+
+    cache: Path
+    plan: Plan
+    here: Site
+    threads: int
+    arm: Arm
+    layers: int
+    progress: Progress
+
+    def results(self) -> Iterator[Result]:
+        plan, most = self.plan, max(self.plan.lanes)
+        with ExitStack() as stack:
+            theirs, _ = stack.enter_context(
+                peer(self.cache, DEMO_MODEL, self.arm, servers=plan.workers, sequences=most, round_trip=plan.round_trip)
+            )
+            for number, (sequences, lanes) in enumerate(plan.lanes.items()):
+                self.progress(number / len(plan.lanes), f"{self.arm}, {sequences} sequences")
+                options = Options(str(DEMO_MODEL), self.here.url, lanes, sequences, self.threads)
+                with backbone(options, self.here) as ours:
+                    yield self._case(ours, theirs, sequences, lanes)
+
+    def _case(self, ours: Client, theirs: Client, sequences: int, lanes: int) -> Result:
+        ours.ask(prepare=sequences)
+        ours.ask(use=GROUP, workers=self.plan.workers)
+        theirs.ask(prepare=sequences)
+        rates: dict[Client, list[float]] = {ours: [], theirs: []}
+        for pair in range(-1, self.plan.pairs):  # the first pair warms up
+            for side in (ours, theirs) if pair % 2 else (theirs, ours):
+                answer = side.ask(round=1 if pair < 0 else self.plan.steps)
+                if pair >= 0:
+                    rates[side].append(answer["tokens"] / answer["seconds"])
+        trips = self.plan.round_trip
+        bounds = {"ours": sequences / (self.layers * trips), "layers": sequences / (self.plan.workers * trips)}
+        peer_bound = bounds["layers"] if self.arm == "layers" else bounds["ours"]
+        return Result(
+            f"{self.arm}/seq{sequences}",
+            "tokens/s",
+            rates[ours],
+            peer=PEER,
+            peer_samples=rates[theirs],
+            limit=bounds["ours"],
+            limit_what="sequences / (layers x round trip)",
+            goal=GOAL if self.arm == "experts" and sequences >= GOAL_FROM else None,
+            extra={
+                "peer_samples": rates[theirs],
+                "peer_limit": peer_bound,
+                "lanes": lanes,
+                "round_trip_ms": 1000 * trips,
+                "workers": self.plan.workers,
+                "note": f"bounds by round trips: ours {bounds['ours']:.4g}, RPC {peer_bound:.4g} tokens/s",
+            },
+        )
+
+
+def _killed(cache: Path, plan: Plan, here: Site, threads: int) -> Iterator[Result]:
+    """A worker process gets SIGKILL while tokens are written: what each side gives of that round."""
+    sequences = max(plan.lanes)
+    with peer(cache, DEMO_MODEL, "experts", servers=plan.workers, sequences=sequences, round_trip=plan.round_trip) as (
+        theirs,
+        servers,
+    ):
+        theirs.ask(prepare=sequences)
+        tokens, seconds, died = _round_with_kill(theirs, servers[0], plan)
+    yield Result(
+        f"killed/rpc/seq{sequences}",
+        "tokens/s",
+        [tokens / seconds if seconds else 0.0],
+        extra={"died": died, "note": died or "went on"},
+    )
+    options = Options(str(DEMO_MODEL), here.url, plan.lanes[sequences], sequences, threads)
+    with backbone(options, here) as ours:
+        ours.ask(prepare=sequences)
+        ours.ask(use=GROUP, workers=plan.workers)
+        tokens, seconds, died = _round_with_kill(ours, here.processes["workers"][0], plan)
+    yield Result(
+        f"killed/ours/seq{sequences}",
+        "tokens/s",
+        [tokens / seconds if seconds else 0.0],
+        extra={"died": died, "note": died or "every token came; what the dead worker held was computed here"},
+    )
+
+
+def _round_with_kill(side: Client, victim: psutil.Process, plan: Plan) -> tuple[float, float, str]:
+    """(tokens, seconds, how the side died or an empty text)."""
+    killer = threading.Timer(plan.kill_after, victim.kill)
+    killer.start()
+    try:
+        answer = side.ask(round=plan.kill_steps)
+        return answer["tokens"], answer["seconds"], ""
+    except SideFailed as failure:
+        return 0.0, 0.0, f"the whole process died with its worker: {failure.reason}"
+    finally:
+        killer.join()
