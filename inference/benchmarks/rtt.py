@@ -39,7 +39,7 @@ class Plan:
     repetitions: int = 2
 
 
-FULL = Plan({0: 30, 20: 10, 100: 4, 250: 3})
+FULL = Plan({0: 30, 20: 10, 100: 4, 250: 2})
 QUICK = Plan({0: 4, 20: 2}, sequences=(4,), lanes=(2,), repetitions=1)
 
 

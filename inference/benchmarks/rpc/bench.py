@@ -42,7 +42,7 @@ class Plan:
     workers: int = 2
     round_trip: float = 0.05
     steps: int = 8
-    pairs: int = 5
+    pairs: int = 4
     kill_steps: int = 16
     kill_after: float = 1.5
 
