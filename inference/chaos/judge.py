@@ -56,8 +56,8 @@ class Verdict:
             self.problems.append(problem)
 
 
-def judge_traces(verdict: Verdict, traces: Sequence[Path]) -> None:
-    """Every recorded logits row again from plain llama.cpp."""
+def judge_traces(verdict: Verdict, traces: Sequence[Path], *, exact: bool = True) -> None:
+    """Every recorded logits row again from plain llama.cpp. exact: whether a difference is a problem."""
     results = [run_trace(path) for path in traces]
     wrong = [
         f"{path.parent.name}/{path.name}: {result.extra['error']}"
@@ -67,7 +67,8 @@ def judge_traces(verdict: Verdict, traces: Sequence[Path]) -> None:
     differences = [result.max_abs_diff for result in results if result.max_abs_diff is not None]
     verdict.add("traces", len(traces))
     verdict.add("positions", sum(result.positions for result in results))
-    verdict.add("max_abs_diff", max(differences, default=None), "; ".join(wrong) if wrong else "")
+    verdict.add("traces_different", len(wrong))
+    verdict.add("max_abs_diff", max(differences, default=None), "; ".join(wrong) if wrong and exact else "")
     if not any(result.positions for result in results):
         verdict.problems.append("no trace holds anything")
 
@@ -82,6 +83,14 @@ def judge_books(verdict: Verdict, server: Server, database: Path) -> None:
         suspended = connection.execute(SUSPENDED).fetchone()[0]
     verdict.add("unbalanced_events", len(unbalanced), f"unbalanced events: {unbalanced[:5]}" if unbalanced else "")
     verdict.add("nodes_suspended", suspended)
+
+
+def judge_liars(verdict: Verdict, lied: int) -> None:
+    """Every liar that lied is suspended but one, which may have been caught by the backbone just before that died, or
+    have told its first lie at the very end."""
+    caught = verdict.figures["nodes_suspended"]
+    problem = f"{lied} workers lied, {caught} were suspended" if caught < lied - 1 else ""
+    verdict.add("liars_that_lied", lied, problem)
 
 
 def judge_credit(verdict: Verdict, watched: Watched, database: Path, spool_seconds: float) -> None:

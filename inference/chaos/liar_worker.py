@@ -1,8 +1,10 @@
-"""The real worker over a kernel that lies: `python -m inference.chaos.liar_worker LIE [options of the worker]`.
+"""The real worker over a kernel that lies: `python -m inference.chaos.liar_worker LIE PATIENCE [worker's options]`.
 
-It answers challenges rightly, so that it is trusted with work, and lies in everything else.
+It answers challenges rightly, and its first PATIENCE requests too, so that it is trusted with work; then it lies in
+everything else.
 """
 
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from inference.worker.kernels import KernelChoice, choose_kernel
 from inference.worker.options import parse_options
 from relay.frames import Frame, FrameType
 
+FIRST_LIE = "lies from now on"
 LIES: dict[str, Lie] = {
     "offset": liars.constant_offset,
     "zeros": liars.zeros,
@@ -42,20 +45,25 @@ class LyingKernel:
         self._honest.close()
 
 
-def honest_on_challenges() -> None:
-    """From now on this process answers CHALLENGE with the truth and DISPATCH with the lie of its kernel."""
+def honest_at_first(patience: int) -> None:
+    """From now on this process answers every CHALLENGE and so many DISPATCHes with the truth, later ones with its
+    kernel's lie."""
     compute = serve.compute
+    dispatches = itertools.count()
 
     def lying_compute(frame: Frame, holding: Holding) -> Float32Array:
         if isinstance(holding.kernel, LyingKernel):
-            holding.kernel.is_lying = frame.type is FrameType.DISPATCH
+            answered = next(dispatches) if frame.type is FrameType.DISPATCH else -1
+            holding.kernel.is_lying = answered >= patience
+            if answered == patience:
+                print(FIRST_LIE, flush=True)
         return compute(frame, holding)
 
     serve.compute = lying_compute
 
 
 def main(arguments: list[str]) -> int:
-    lie = LIES[arguments[0]]
+    lie, patience = LIES[arguments[0]], int(arguments[1])
 
     def choose_liar(name: str, threads: int) -> KernelChoice:
         choice = choose_kernel(name, threads)
@@ -65,8 +73,8 @@ def main(arguments: list[str]) -> int:
 
         return replace(choice, open=open_liar)
 
-    honest_on_challenges()
-    return program.run(parse_options(arguments[1:]), choose_liar)
+    honest_at_first(patience)
+    return program.run(parse_options(arguments[2:]), choose_liar)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from config.supervisor import run_file
-from inference.chaos.liar_worker import LIES
+from inference.chaos.liar_worker import FIRST_LIE, LIES
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS, STOP_SECONDS = 180.0, 90.0
 MOST_WORKERS, LEAST_WORKERS = 5, 1
 WORKER_EXPERTS = 80
+# Requests that a patient liar answers rightly: more audits than trust takes.
+PATIENCE = 40
 
 
 class ChaosFailed(RuntimeError):
@@ -128,10 +130,10 @@ class WorkerProcess:
 
 
 class Crew:
-    """Workers that join, leave, hang, lie and die. A context manager."""
+    """Workers that join, leave, hang, lie and die. A context manager. patience: right answers of a liar at first."""
 
-    def __init__(self, server_url: str, folder: Path, seed: int) -> None:
-        self._url, self._folder = server_url, folder
+    def __init__(self, server_url: str, folder: Path, seed: int, patience: int = 0) -> None:
+        self._url, self._folder, self._patience = server_url, folder, patience
         self._chance = random.Random(seed)
         self._members: list[WorkerProcess] = []
         self._count = 0
@@ -161,7 +163,8 @@ class Crew:
     def join(self, lie: str | None = None) -> None:
         self._count += 1
         name = f"crew-{self._count}"
-        program = ["-m", "inference.chaos.liar_worker", lie] if lie else ["-m", "inference.worker"]
+        liar = ["-m", "inference.chaos.liar_worker", str(lie), str(self._patience)]
+        program = liar if lie else ["-m", "inference.worker"]
         command = [
             *(sys.executable, *program, "--server", self._url, "--name", name, "--threads", "1"),
             *("--experts", str(WORKER_EXPERTS), "--state", str(self._folder / name)),
@@ -179,6 +182,11 @@ class Crew:
             if member.is_liar:
                 self._signal(member, signal.SIGKILL)
         self.join(sorted(LIES)[int(detail * len(LIES))])
+
+    @property
+    def liars_that_lied(self) -> int:
+        """Some are killed, or get no work, before their first lie."""
+        return sum(FIRST_LIE in log.read_text(errors="replace") for log in self._folder.glob("crew-*.log"))
 
     def leave(self) -> None:
         self._take(signal.SIGTERM)

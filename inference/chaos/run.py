@@ -18,7 +18,7 @@ from inference.chaos import judge
 from inference.chaos.blows import Blow, TimedBlow, timetable
 from inference.chaos.judge import Verdict, Watched
 from inference.chaos.load import Load
-from inference.chaos.processes import Crew, Server, log_errors, resident_bytes
+from inference.chaos.processes import PATIENCE, Crew, Server, log_errors, resident_bytes
 
 SPOOL_SECONDS = 2.0
 # A backbone that was killed has to be noticed, started again, and to resume what it had begun.
@@ -34,13 +34,15 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class Settings:
     """seconds: how long blows fall; one_per_lane: one sequence per lane, so that texts can be compared too;
-    keep: a new folder for logs and traces, kept."""
+    keep: a new folder for logs and traces, kept; patient_liars: they earn trust first, so some lies are used before
+    they are found, and logits may differ."""
 
     seconds: float
     seed: int
     clients: int = 16
     one_per_lane: bool = False
     keep: Path | None = None
+    patient_liars: bool = False
 
 
 def run(settings: Settings, say: Say) -> Verdict:
@@ -60,7 +62,8 @@ def _run(settings: Settings, folder: Path, say: Say) -> Verdict:
     say("starting a server ...")
     with Server(folder, _environment(settings)) as server:
         watch = Watch(server, watched)
-        with Crew(server.run.url, folder / "crew", settings.seed) as crew:
+        verdict.add("patient_liars", settings.patient_liars)
+        with Crew(server.run.url, folder / "crew", settings.seed, PATIENCE if settings.patient_liars else 0) as crew:
             for _ in range(FIRST_WORKERS):
                 crew.join()
             load = Load(server.run.url, server.run.api_key, settings.clients)
@@ -69,6 +72,7 @@ def _run(settings: Settings, folder: Path, say: Say) -> Verdict:
             blows = _strike(settings, server, crew, watch, say)
             say("the blows are over; every request must end now ...")
             stuck = load.stop(PATIENCE_SECONDS)
+            lied = crew.liars_that_lied
         verdict.add("blows", blows)
         _judge_load(verdict, load, stuck)
         if settings.one_per_lane:
@@ -81,9 +85,11 @@ def _run(settings: Settings, folder: Path, say: Say) -> Verdict:
         verdict.add("exit_status", server.exit_status, problem)
         verdict.add("leaked_processes", len(server.leaked), f"left behind: {server.leaked}" if server.leaked else "")
         say("replaying every batch through plain llama.cpp ...")
-        judge.judge_traces(verdict, sorted((folder / "traces").glob("*/lane-*.jsonl")))
+        traces = sorted((folder / "traces").glob("*/lane-*.jsonl"))
+        judge.judge_traces(verdict, traces, exact=not settings.patient_liars)
         database = folder / "expertswarm.sqlite3"
         judge.judge_books(verdict, server, database)
+        judge.judge_liars(verdict, lied)
         judge.judge_credit(verdict, watched, database, SPOOL_SECONDS)
         judge.judge_memory(verdict, watched)
         verdict.add("tracebacks", log_errors(folder / "logs"))

@@ -3,11 +3,19 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import cast
 
+import numpy as np
 import pytest
 
+from inference import liars
 from inference.chaos.blows import WORKER_BLOWS, Blow, timetable
-from inference.chaos.judge import Verdict, Watched, judge_memory
+from inference.chaos.judge import Verdict, Watched, judge_liars, judge_memory
+from inference.chaos.liar_worker import FIRST_LIE, LyingKernel, honest_at_first
+from inference.worker import serve
+from inference.worker.holdings import Holding
+from relay.frames import Frame, FrameType
 from tests.e2e.processes import ROOT
 
 
@@ -34,6 +42,46 @@ def test_memory_that_grows_is_a_problem_and_memory_that_jumps_about_is_none() ->
 
     assert [problem.split()[0] for problem in verdict.problems] == ["leaking"]
     assert set(verdict.figures["memory_growth_bytes"]) == {"steady", "leaking"}
+
+
+class Honest:
+    """Stands for an expert kernel whose every answer is one."""
+
+    layer, first, last, n_embd, kernel_class = 0, 0, 8, 4, "of this test"
+
+    def compute(self, rows: np.ndarray, expert_ids: np.ndarray) -> np.ndarray:
+        return np.ones((len(expert_ids), 4), np.float32)
+
+    def close(self) -> None:
+        raise AssertionError("nobody closes it here")
+
+
+def test_a_patient_liar_tells_the_truth_until_it_is_trusted_and_to_every_challenge(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = LyingKernel(Honest(), liars.zeros)
+    holding = cast(Holding, SimpleNamespace(kernel=kernel))
+    monkeypatch.setattr(
+        serve, "compute", lambda frame, holding: holding.kernel.compute(np.ones((1, 4), np.float32), np.zeros(1, int))
+    )
+    honest_at_first(2)
+    kinds = [FrameType.DISPATCH, FrameType.CHALLENGE, *[FrameType.DISPATCH] * 3, FrameType.CHALLENGE]
+
+    answers = [float(serve.compute(Frame(kind), holding)[0, 0]) for kind in kinds]
+
+    assert answers == [1, 1, 1, 0, 0, 1]
+    assert capsys.readouterr().out == f"{FIRST_LIE}\n"
+
+
+def test_a_liar_that_was_not_suspended_is_a_problem_and_one_that_hardly_lied_is_none() -> None:
+    problems = {}
+    for lied in (5, 6, 7):
+        verdict = Verdict()
+        verdict.add("nodes_suspended", 5)
+        judge_liars(verdict, lied)
+        problems[lied] = verdict.problems
+
+    assert problems == {5: [], 6: [], 7: ["7 workers lied, 5 were suspended"]}
 
 
 @pytest.mark.e2e

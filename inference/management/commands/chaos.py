@@ -27,12 +27,24 @@ class Command(BaseCommand):
         parser.add_argument(
             "--one-per-lane", action="store_true", help="One sequence per lane: texts must equal the calm run's too."
         )
+        parser.add_argument(
+            "--patient-liars",
+            action="store_true",
+            help="Liars earn trust before they lie: they must be caught, but logits and texts may differ until then.",
+        )
         parser.add_argument("--keep", type=Path, default=None, help="A new folder for logs and traces, kept.")
         parser.add_argument("--json", action="store_true", help="Nothing but the object.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         seed = secrets.randbits(31) if options["seed"] is None else options["seed"]
-        settings = Settings(options["minutes"] * 60, seed, options["clients"], options["one_per_lane"], options["keep"])
+        settings = Settings(
+            options["minutes"] * 60,
+            seed,
+            options["clients"],
+            options["one_per_lane"],
+            options["keep"],
+            options["patient_liars"],
+        )
 
         def say(line: str) -> None:
             if not options["json"]:
