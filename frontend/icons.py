@@ -16,7 +16,7 @@ VIEW, CORNER, SIDE = 8.0, 1.5, 1.4
 SQUARES = ((1.4, 1.4), (3.3, 1.4), (5.2, 3.3), (1.4, 5.2), (3.3, 3.3))
 OVERSAMPLED = 4
 # Systems cut a maskable icon to any shape inside a circle of 80% of its width.
-SAFE_SHARE = 0.8
+SAFE_SHARE, FILLED_SHARE = 0.8, 0.76
 FILES = {"icon-192.png": (192, False), "icon-512.png": (512, False), "icon-maskable-512.png": (512, True)}
 
 Pixels = npt.NDArray[np.uint8]
@@ -29,7 +29,7 @@ def draw(size: int, maskable: bool) -> Pixels:
     x, y = np.meshgrid(centres, centres)
     ground = np.ones_like(x, dtype=bool) if maskable else _rounded(x, y)
     if maskable:
-        shrink = SAFE_SHARE * VIEW / np.hypot(VIEW - 2 * SQUARES[0][0], VIEW - 2 * SQUARES[0][1])
+        shrink = FILLED_SHARE * VIEW / np.hypot(VIEW - 2 * SQUARES[0][0], VIEW - 2 * SQUARES[0][1])
         x, y = VIEW / 2 + (x - VIEW / 2) / min(1.0, shrink), VIEW / 2 + (y - VIEW / 2) / min(1.0, shrink)
     ink = np.zeros_like(ground)
     for left, top in SQUARES:

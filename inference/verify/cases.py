@@ -25,7 +25,8 @@ class Case:
     model: key of MODELS. placement: which experts worker processes hold (the first half of every layer, or all), cut
     into `workers` ranges, each held `replicas` times. sequences: of all lanes together, = the largest batch of a lane
     times lanes. requests of about `tokens` tokens each. kill: SIGKILL a worker after a third of the tokens.
-    cancel: some requests are cancelled on the way. kernel: the workers' (`ggml`, or `numpy`, which is not exact).
+    cancel: some requests are cancelled on the way. kernel: the workers' (`ggml`; `numpy` and
+    `browser`, a tab, are not exact).
     remote: bounds on the share of expert rows that workers computed. hot: the backbone keeps a hot set of up to a
     quarter of the experts, planned anew several times a second. kept: states of ended sequences that each lane keeps;
     the prompts then begin alike, so that later ones go on from them.
@@ -44,7 +45,7 @@ class Case:
     tokens: int = 40
     kill: bool = False
     cancel: bool = False
-    kernel: Literal["ggml", "numpy"] = "ggml"
+    kernel: Literal["ggml", "numpy", "browser"] = "ggml"
     remote: tuple[float, float] = (0.9, 1.0)
     hot: bool = False
     kept: int = 0

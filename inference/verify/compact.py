@@ -20,8 +20,8 @@ from inference.gguf_index import open_index
 from inference.llama import Batch, Context, ContextSettings, Model
 from inference.synthetic import DEMO_MODEL
 from inference.verify.cases import Case, holdings
+from inference.verify.divergence import divergence
 from inference.verify.local_swarm import LocalSwarm
-from inference.verify.reference import divergence
 from inference.verify.replay import max_abs_diff
 from relay.frames import ResultDtype
 

@@ -89,6 +89,7 @@ class LocalSwarm:
         self._holdings = holdings
         self._folder = folder
         self._options = ["--kernel", kernel, "--threads", str(threads)]
+        self._module = f"inference.verify.{'browser' if kernel == 'browser' else 'expert'}_process"
         self._workers: list[Worker] = []
         self._pending: dict[int, Pending] = {}
         self._requests = itertools.count(1)
@@ -179,7 +180,7 @@ class LocalSwarm:
         listing.write_text(json.dumps(entries))
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "inference.verify.expert_process", "--socket", str(theirs.fileno())]
+            command = [sys.executable, "-m", self._module, "--socket", str(theirs.fileno())]
             process = subprocess.Popen(
                 [*command, "--holdings", str(listing), *self._options], cwd=ROOT, pass_fds=[theirs.fileno()]
             )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from inference.backend import SwarmBackend
 from inference.llama import Batch, Context, ContextSettings, Model
 from inference.synthetic import DEMO_MODEL
+from inference.verify.divergence import divergence
 from inference.verify.replay import max_abs_diff
 
 REFERENCE = Path(__file__).resolve().parents[2] / "tests" / "data" / "reference_logits.npz"
@@ -27,19 +28,6 @@ TOP1_LIMIT = 0.95
 SETTINGS = ContextSettings(sequence_tokens=512, sequences=1, batch_tokens=512, threads=1, outputs=512)
 
 Logits = npt.NDArray[np.float32]
-
-
-def divergence(theirs: Logits, ours: Logits) -> npt.NDArray[np.float64]:
-    """KL(theirs || ours) of every position in nats: (positions, n_vocab) float32 each -> (positions,)."""
-    p, q = _log_softmax(theirs), _log_softmax(ours)
-    kl: npt.NDArray[np.float64] = (np.exp(p) * (p - q)).sum(axis=1)
-    return kl
-
-
-def _log_softmax(logits: Logits) -> npt.NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    result: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return result
 
 
 def backbone_logits(tokens: npt.NDArray[np.int32], chunk: int) -> Logits:

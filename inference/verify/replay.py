@@ -20,6 +20,7 @@ from inference.errors import BadTrace, DenseModel, InferenceError
 from inference.gguf_index import open_index
 from inference.llama import Batch, Context, Model
 from inference.trace import Clear, Copy, Decode, Move, Remove, TraceReader
+from inference.verify.divergence import divergence, same_choices
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Replay:
     """positions: logits rows compared; tokens: decoded, prompts included; largest_batch: most rows of one decode.
 
     max_abs_diff: over all logits, infinite where only one side is finite. equal_bits: all bits of all rows are equal.
+    kl_max, kl_mean: KL(plain || recorded) in nats; top1_agreement: share of positions with the same likeliest token.
     """
 
     positions: int
@@ -35,6 +37,9 @@ class Replay:
     largest_batch: int
     max_abs_diff: float
     equal_bits: bool
+    kl_max: float = 0.0
+    kl_mean: float = 0.0
+    top1_agreement: float = 1.0
 
 
 def replay(path: Path, progress: Callable[[int], None] = lambda rows: None, *, gpu_layers: int = 0) -> Replay:
@@ -51,7 +56,8 @@ def replay(path: Path, progress: Callable[[int], None] = lambda rows: None, *, g
     if fingerprint != header.fingerprint:
         raise BadTrace(f"{header.model} is not the model that the trace was made with (its fingerprint differs)")
     tokens = decodes = row = largest = 0
-    worst, equal = 0.0, True
+    worst, equal, same = 0.0, True, 0
+    kl_max, kl_sum = 0.0, 0.0
     with Model(header.model, gpu_layers=gpu_layers) as model, Context(model, header.settings) as context:
         batch = Batch(header.settings.batch_tokens)
         for record in reader.records():
@@ -69,12 +75,18 @@ def replay(path: Path, progress: Callable[[int], None] = lambda rows: None, *, g
                     expected = recorded[row : row + record.rows]
                     if len(expected) < record.rows:
                         raise BadTrace(f"{path}: the logits beside it end after {len(recorded)} rows")
-                    worst = max(worst, max_abs_diff(rows, expected))
-                    equal = equal and np.array_equal(rows.view(np.uint32), expected.view(np.uint32))
+                    if np.array_equal(rows.view(np.uint32), expected.view(np.uint32)):
+                        same += record.rows
+                    else:
+                        equal, worst = False, max(worst, max_abs_diff(rows, expected))
+                        kl = divergence(rows, expected)
+                        kl_max, kl_sum = max(kl_max, float(kl.max())), kl_sum + float(kl.sum())
+                        same += same_choices(rows, expected)
                     row, tokens, decodes = row + record.rows, tokens + len(record.tokens), decodes + 1
                     largest = max(largest, record.rows)
                     progress(row)
-    return Replay(row, tokens, decodes, largest, worst, equal)
+    count = max(1, row)
+    return Replay(row, tokens, decodes, largest, worst, equal, kl_max, kl_sum / count, same / count if row else 1.0)
 
 
 def _decode(context: Context, batch: Batch, record: Decode) -> npt.NDArray[np.float32]:

@@ -75,7 +75,16 @@ def verify(
 
 
 def run_case(case: Case, cache: Path, positions: int) -> CaseResult:
-    """Records the case in one process, replays it in another. The traces are removed afterwards."""
+    """Records the case in one process, replays it in another."""
+    try:
+        run, traces = run_recorded(case, cache)
+    except ChildFailed as failure:
+        return CaseResult(case.name, "exact", False, extra={"error": str(failure)})
+    return _judge(case, run, traces, positions)
+
+
+def run_recorded(case: Case, cache: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the recording process and the replaying one tell; the traces are removed. Raises ChildFailed."""
     cache.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="case-", dir=cache))
     try:
@@ -84,12 +93,12 @@ def run_case(case: Case, cache: Path, positions: int) -> CaseResult:
             "inference.verify.recorded_run",
             ["--case", json.dumps(case.to_json()), "--model", str(model), "--out", str(folder)],
         )
-        replayed = _child("inference.verify.replay", run["traces"])
-    except (ChildFailed, InferenceError, OSError) as failure:
-        return CaseResult(case.name, "exact", False, extra={"error": str(failure)})
+        traces: list[dict[str, Any]] = _child("inference.verify.replay", run["traces"])["traces"]
+    except (InferenceError, OSError) as failure:
+        raise ChildFailed(str(failure)) from failure
     finally:
         shutil.rmtree(folder)
-    return _judge(case, run, replayed["traces"], positions)
+    return run, traces
 
 
 def run_trace(path: Path) -> CaseResult:

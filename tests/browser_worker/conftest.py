@@ -1,10 +1,14 @@
-"""Chromium, for the tests that need a browser."""
+"""Chromium, for the tests that need a browser; a server for the tests of the tab."""
 
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from inference.benchmarks.wasm_page import WasmPage, chromium_path
+from tests.browser_worker import tab
+from tests.browser_worker.tab import Phone
+from tests.e2e.live_server import LiveServer, live_server
 from tests.requirements_check import need
 
 
@@ -20,3 +24,33 @@ def chromium() -> str:
 def page(chromium: str) -> Iterator[WasmPage]:
     with WasmPage() as page:
         yield page
+
+
+@pytest.fixture(scope="package")
+def server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A Python worker holds 18 of the 64 experts, the rest is for tabs; open to the local network, with HTTPS too."""
+    folder = tmp_path_factory.mktemp("tab")
+    lan = ("--lan", "--lan-name", tab.HOST, "--tls", "--tls-port", "0")
+    arguments = ("--model", str(tab.model(folder)), "--workers", "1", "--budget", "100MB", *lan)
+    with live_server(folder, *arguments, CREDIT_WINDOW_SECONDS="2") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, server: LiveServer) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        trusted = f"--ignore-certificate-errors-spki-list={tab.key_digest(server)}"
+        arguments = ["--no-sandbox", f"--host-resolver-rules=MAP {tab.HOST} 127.0.0.1", trusted]
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def phone(browser: Browser, server: LiveServer) -> Iterator[Phone]:
+    """At the end no page may have complained, and nothing is lent any more."""
+    phone = Phone(browser, server)
+    yield phone
+    phone.close()
+    # Chromium notes that an opener policy means nothing at an address without encryption.
+    assert [text for text in phone.complaints if "Cross-Origin-Opener-Policy" not in text] == []

@@ -21,8 +21,9 @@ from inference.slices import plan_slice, write_slice
 from inference.trace import logits_path
 from inference.verify import runner
 from inference.verify.cases import FULL, MIN_POSITIONS, Case, holdings
+from inference.verify.divergence import divergence
 from inference.verify.local_swarm import FENCE, LocalSwarm, Range, WorkerNotStarted
-from inference.verify.reference import compare, divergence
+from inference.verify.reference import compare
 from inference.verify.replay import max_abs_diff
 from relay.work import Dispatch, Failed, Outcome, Result
 from tests.inference.models import DEMO_MODEL, tokens_of

@@ -1,4 +1,4 @@
-"""`manage.py verify [--json] [--quick] [--trace FILE ...]`: the swarm's logits against plain llama.cpp's.
+"""`manage.py verify [--json] [--quick] [--browser] [--trace FILE ...]`: the swarm's logits against plain llama.cpp's.
 
 Exits 0 when every case shows what its kind must show, 1 when one does not.
 """
@@ -14,6 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from inference.benchmarks.progress import ProgressBar
+from inference.verify.browser import verify_browser
 from inference.verify.runner import CaseResult, run_trace, verify
 
 
@@ -25,6 +26,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="One JSON object instead of one line per case.")
         parser.add_argument("--quick", action="store_true", help="Four short cases instead of the whole matrix.")
         parser.add_argument(
+            "--browser", action="store_true", help="Only the cases whose experts a browser tab computes (Chromium)."
+        )
+        parser.add_argument(
             "--trace",
             type=Path,
             nargs="+",
@@ -35,7 +39,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         results: list[CaseResult] = []
         with ProgressBar(sys.stderr, hidden=options["json"]) as bar:
-            for result in self._results(bar, options["trace"], options["quick"]):
+            for result in self._results(bar, options):
                 results.append(result)
                 if not options["json"]:
                     bar.clear()
@@ -48,11 +52,14 @@ class Command(BaseCommand):
             raise CommandError(f"{len(failed)} of {len(results)} cases failed", returncode=1)
 
     @staticmethod
-    def _results(bar: ProgressBar, traces: list[Path] | None, quick: bool) -> Iterator[CaseResult]:
-        if traces:
-            yield from (run_trace(path.resolve()) for path in traces)
+    def _results(bar: ProgressBar, options: dict[str, Any]) -> Iterator[CaseResult]:
+        cache = Path(settings.VAR_DIR) / "verify"
+        if options["trace"]:
+            yield from (run_trace(path.resolve()) for path in options["trace"])
+        elif options["browser"]:
+            yield from verify_browser(cache, quick=options["quick"], progress=bar)
         else:
-            yield from verify(Path(settings.VAR_DIR) / "verify", quick=quick, progress=bar)
+            yield from verify(cache, quick=options["quick"], progress=bar)
 
 
 def line_of(result: CaseResult) -> str:
