@@ -11,11 +11,11 @@ STAMP := .venv/.setup-done
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup run test check screenshots bench wasm lock
+.PHONY: help setup run test test-cluster check screenshots bench wasm lock
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1|/' | column -t -s '|'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1|/' | column -t -s '|'
 
 setup: $(STAMP)  ## make .venv with all that server, workers and tests need (first time: about 5 minutes)
 
@@ -27,7 +27,10 @@ run: setup  ## start everything on this machine: server, backbone, three workers
 	$(BIN)/python manage.py up $(UP_ARGS)
 
 test: setup  ## all tests (PYTEST_ARGS="tests/relay -x")
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore tests/cluster $(PYTEST_ARGS)
+
+test-cluster: setup  ## PostgreSQL, Redis, nginx, two relays, two backbones, six workers; restarts under load, chaos
+	$(BIN)/python -m pytest tests/cluster
 
 check: setup  ## format, lint, strict types, migrations, system checks
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""`/metrics`: the figures of `stats` as Prometheus text. Names and labels are an interface: docs/api.md lists them."""
+"""`/metrics`: the figures of `stats` as Prometheus text. Names and labels are an interface: docs/metrics.md."""
 
 from collections.abc import Iterable, Iterator
 
@@ -34,10 +34,11 @@ HOT_SET_GAUGES = (
 )
 
 
-def render(stats: Stats) -> bytes:
-    """The Prometheus text of a snapshot."""
+def render(stats: Stats, *others: Collector) -> bytes:
+    """The Prometheus text of a snapshot, and of what else there is."""
     registry = CollectorRegistry()
-    registry.register(StatsCollector(stats))
+    for collector in (StatsCollector(stats), *others):
+        registry.register(collector)
     return generate_latest(registry)
 
 

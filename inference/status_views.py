@@ -5,6 +5,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from inference import health, metrics, stats
+from inference.process_metrics import ProcessCollector
+from relay.consumers import ROSTER
 
 
 @require_safe
@@ -16,7 +18,7 @@ def api_stats(_request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def prometheus(_request: HttpRequest) -> HttpResponse:
-    return HttpResponse(metrics.render(stats.snapshot()), content_type=metrics.CONTENT_TYPE)
+    return HttpResponse(metrics.render(stats.snapshot(), ProcessCollector(ROSTER)), content_type=metrics.CONTENT_TYPE)
 
 
 @require_safe

@@ -8,6 +8,7 @@ from typing import Any
 
 import redis
 from django.core.exceptions import RequestDataTooBig
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.urls import URLPattern, URLResolver
 from django.views.defaults import page_not_found as html_page_not_found
@@ -67,9 +68,17 @@ def on_not_found(_request: HttpRequest, _error: Http404) -> HttpResponse:
 
 
 def on_lost_cache(request: HttpRequest, error: redis.RedisError) -> HttpResponse:
-    """Presence is out of reach for a moment: an outage that passes, not a defect; devices ask again."""
-    logger.warning("%s cannot be answered, the cache is out of reach: %s", request.path, error)
-    response = error_response(503, "cache_unreachable", "the server cannot answer at the moment; try again")
+    return _away(request, "cache", error)
+
+
+def on_lost_database(request: HttpRequest, error: Exception) -> HttpResponse:
+    return _away(request, "database", error)
+
+
+def _away(request: HttpRequest, store: str, error: Exception) -> HttpResponse:
+    """A store is out of reach for a moment: an outage that passes, not a defect; devices ask again."""
+    logger.warning("%s cannot be answered, the %s is out of reach: %s", request.path, store, error)
+    response = error_response(503, f"{store}_unreachable", "the server cannot answer at the moment; try again")
     response["Retry-After"] = "5"
     return response
 
@@ -85,6 +94,8 @@ def install(api: NinjaAPI) -> None:
         (Exception, on_defect),
         (MarketError, on_market_error),
         (redis.RedisError, on_lost_cache),
+        (OperationalError, on_lost_database),
+        (InterfaceError, on_lost_database),
         (ValidationError, on_validation_error),
         (HttpError, on_http_error),
         (AuthenticationError, on_missing_token),

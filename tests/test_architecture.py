@@ -39,7 +39,8 @@ ALLOWED_ACROSS: dict[str, tuple[str, ...]] = {
     "relay": ("market.queries", "market.presence", "market.errors"),
     "inference": ("relay", "market.queries", "market.commands", "market.errors", "market.builds", "market.presence",
                   "market.benchmarks",
-                  "config.supervisor", "config.tasks", "config.celery", "config.broker", "config.embedded_redis"),
+                  "config.supervisor", "config.tasks", "config.celery", "config.broker", "config.embedded_redis",
+                  "config.version"),
     "frontend": ("market", "relay", "inference", "config"),
     "config": ("market", "relay", "inference", "frontend"),
 }  # fmt: skip

@@ -2,15 +2,13 @@
 
 import json
 import math
-import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inference.chaos.processes import Server
+from inference.chaos.target import StoredEvent, Target
 from inference.verify.runner import run_trace
 
 # A backbone reports each second and collects its counts each second; a spool write may be that much late.
@@ -21,16 +19,7 @@ JUDGED_LIFE_SECONDS = 90.0
 
 EMPTY_TRACE = "only 0 positions, at least 1 are wanted"
 
-UNBALANCED = """
-    SELECT position FROM market_event, json_each(market_event.body, '$.postings') AS line
-    GROUP BY position HAVING sum(json_extract(line.value, '$.amount_microcredits')) != 0
-"""
-CREDITED = """
-    SELECT json_extract(market_event.body, '$.key'), sum(json_extract(line.value, '$.rows'))
-    FROM market_event, json_each(market_event.body, '$.work') AS line
-    WHERE name = 'work-credited' GROUP BY position
-"""
-SUSPENDED = "SELECT count(*) FROM market_event WHERE name IN ('node-suspended', 'node-quarantined')"
+SUSPENSIONS = frozenset({"node-suspended", "node-quarantined"})
 
 
 @dataclass
@@ -73,14 +62,14 @@ def judge_traces(verdict: Verdict, traces: Sequence[Path], *, exact: bool = True
         verdict.problems.append("no trace holds anything")
 
 
-def judge_books(verdict: Verdict, server: Server, database: Path) -> None:
+def judge_books(verdict: Verdict, server: Target, events: Sequence[StoredEvent]) -> None:
     """Read models equal a replay of the events; every event's postings sum to zero."""
     replayed = server.manage("replay", "--check")
     problem = "" if replayed.returncode == 0 else f"replay --check: {(replayed.stdout + replayed.stderr)[-800:]}"
     verdict.add("replay_check", replayed.returncode == 0, problem)
-    with closing(sqlite3.connect(database)) as connection:
-        unbalanced = connection.execute(UNBALANCED).fetchall()
-        suspended = connection.execute(SUSPENDED).fetchone()[0]
+    sums = [(event.position, sum(line["amount_microcredits"] for line in event.postings)) for event in events]
+    unbalanced = [position for position, total in sums if total]
+    suspended = sum(event.name in SUSPENSIONS for event in events)
     verdict.add("unbalanced_events", len(unbalanced), f"unbalanced events: {unbalanced[:5]}" if unbalanced else "")
     verdict.add("nodes_suspended", suspended)
 
@@ -93,12 +82,12 @@ def judge_liars(verdict: Verdict, lied: int) -> None:
     verdict.add("liars_that_lied", lied, problem)
 
 
-def judge_credit(verdict: Verdict, watched: Watched, database: Path, spool_seconds: float) -> None:
+def judge_credit(verdict: Verdict, watched: Watched, events: Sequence[StoredEvent], spool_seconds: float) -> None:
     """Per boot: what a killed backbone had used by the last spool write must be credited; the others' all of it."""
     credited: dict[str, int] = defaultdict(int)
-    with closing(sqlite3.connect(database)) as connection:
-        for key, rows in connection.execute(CREDITED):
-            credited[key.split("/")[1]] += rows
+    for event in events:
+        if event.name == "work-credited":
+            credited[event.body["key"].split("/")[1]] += sum(line["rows"] for line in event.body["work"])
     lost = {}
     for boot, seen in watched.rows.items():
         killed_at = watched.killed.get(boot)

@@ -1,9 +1,12 @@
 """The clients of a chaotic run: each sends one request after another through the API and wants every answer whole."""
 
+import ssl
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
+
+import httpx
 
 from inference.api_client import ApiClient, ApiRefused, ApiUnreachable
 from inference.errors import InferenceError
@@ -56,13 +59,13 @@ def request_body(number: int, model: str) -> dict[str, Any]:
 class Load:
     """`clients` threads until `stop`; each ends its request first."""
 
-    def __init__(self, url: str, api_key: str, clients: int) -> None:
+    def __init__(self, url: str, api_key: str, clients: int, tls: ssl.SSLContext | None = None) -> None:
         self.tally = Tally()
-        self._url, self._api_key = url, api_key
+        self._url, self._api_key, self._tls = url, api_key, tls
         self._next = 0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        with ApiClient(url, api_key) as client:
+        with self._client() as client:
             self._model = client.model()
         self._threads = [
             threading.Thread(target=self._run, name=f"client-{number}", daemon=True) for number in range(clients)
@@ -82,13 +85,17 @@ class Load:
 
     def texts(self, numbers: list[int]) -> dict[int, str]:
         """The texts of some requests, one after another: what a calm server says."""
-        with ApiClient(self._url, self._api_key) as client:
+        with self._client() as client:
             return {
                 number: client.stream(request_body(number, self._model), lambda text: None).text for number in numbers
             }
 
+    def _client(self) -> ApiClient:
+        transport = None if self._tls is None else httpx.HTTPTransport(verify=self._tls)
+        return ApiClient(self._url, self._api_key, transport)
+
     def _run(self) -> None:
-        with ApiClient(self._url, self._api_key) as client:
+        with self._client() as client:
             while not self._stopping.is_set():
                 with self._lock:
                     turn, self._next = self._next, self._next + 1

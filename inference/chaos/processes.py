@@ -4,18 +4,23 @@ All belong to sessions of their own, so that whatever they leave behind can be f
 """
 
 import contextlib
+import json
 import os
 import random
 import signal
+import sqlite3
+import ssl
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from config.supervisor import run_file
 from inference.chaos.liar_worker import FIRST_LIE, LIES
+from inference.chaos.target import StoredEvent
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS, STOP_SECONDS = 180.0, 90.0
@@ -64,6 +69,7 @@ class Server:
         self.log = var_dir / "up.log"
         self._environment = _environment(VAR_DIR=str(var_dir), **environment)
         self._process: subprocess.Popen[bytes] | None = None
+        self.tls: ssl.SSLContext | None = None
         self.exit_status: int | None = None
         self.leaked: list[int] = []
 
@@ -110,6 +116,11 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.exit_status = self._process.wait(STOP_SECONDS)
         self.leaked = session_members(self._process.pid)
+
+    def events(self) -> list[StoredEvent]:
+        with closing(sqlite3.connect(self.var_dir / "expertswarm.sqlite3")) as connection:
+            rows = connection.execute("SELECT position, name, body FROM market_event ORDER BY position").fetchall()
+        return [StoredEvent(position, name, json.loads(body)) for position, name, body in rows]
 
     def manage(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """A management command on the server's VAR_DIR."""

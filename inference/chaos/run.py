@@ -19,6 +19,7 @@ from inference.chaos.blows import Blow, TimedBlow, timetable
 from inference.chaos.judge import Verdict, Watched
 from inference.chaos.load import Load
 from inference.chaos.processes import PATIENCE, Crew, Server, log_errors, resident_bytes
+from inference.chaos.target import Target
 
 SPOOL_SECONDS = 2.0
 # A backbone that was killed has to be noticed, started again, and to resume what it had begun.
@@ -46,27 +47,29 @@ class Settings:
 
 
 def run(settings: Settings, say: Say) -> Verdict:
-    """Raises ChaosFailed when the server does not even start."""
+    """A server of its own. Raises ChaosFailed when it does not even start."""
     if settings.keep is not None:
         settings.keep.mkdir(parents=True)
-        return _run(settings, settings.keep, say)
+        return run_against(Server(settings.keep, _environment(settings)), settings, say)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        return _run(settings, Path(folder), say)
+        return run_against(Server(Path(folder), _environment(settings)), settings, say)
 
 
-def _run(settings: Settings, folder: Path, say: Say) -> Verdict:
+def run_against(target: Target, settings: Settings, say: Say) -> Verdict:
+    """The same against any server; it is stopped at the end. SPOOL_SECONDS must be its setting too."""
+    folder = target.var_dir
     verdict, watched = Verdict(), Watched()
     verdict.add("seed", settings.seed)
     verdict.add("seconds", settings.seconds)
     verdict.add("one_per_lane", settings.one_per_lane)
     say("starting a server ...")
-    with Server(folder, _environment(settings)) as server:
+    with target as server:
         watch = Watch(server, watched)
         verdict.add("patient_liars", settings.patient_liars)
         with Crew(server.run.url, folder / "crew", settings.seed, PATIENCE if settings.patient_liars else 0) as crew:
             for _ in range(FIRST_WORKERS):
                 crew.join()
-            load = Load(server.run.url, server.run.api_key, settings.clients)
+            load = Load(server.run.url, server.run.api_key, settings.clients, server.tls)
             watch.start()
             load.start()
             blows = _strike(settings, server, crew, watch, say)
@@ -87,10 +90,10 @@ def _run(settings: Settings, folder: Path, say: Say) -> Verdict:
         say("replaying every batch through plain llama.cpp ...")
         traces = sorted((folder / "traces").glob("*/lane-*.jsonl"))
         judge.judge_traces(verdict, traces, exact=not settings.patient_liars)
-        database = folder / "expertswarm.sqlite3"
-        judge.judge_books(verdict, server, database)
+        events = server.events()
+        judge.judge_books(verdict, server, events)
         judge.judge_liars(verdict, lied)
-        judge.judge_credit(verdict, watched, database, SPOOL_SECONDS)
+        judge.judge_credit(verdict, watched, events, SPOOL_SECONDS)
         judge.judge_memory(verdict, watched)
         verdict.add("tracebacks", log_errors(folder / "logs"))
         if verdict.problems:
@@ -113,7 +116,7 @@ def _environment(settings: Settings) -> dict[str, str]:
     }
 
 
-def _strike(settings: Settings, server: Server, crew: Crew, watch: "Watch", say: Say) -> dict[str, int]:
+def _strike(settings: Settings, server: Target, crew: Crew, watch: "Watch", say: Say) -> dict[str, int]:
     """Lets every blow fall at its time; how many of each kind."""
     began, counts = time.monotonic(), Counter[str]()
     waiting = list(timetable(settings.seconds, settings.seed))
@@ -129,7 +132,7 @@ def _strike(settings: Settings, server: Server, crew: Crew, watch: "Watch", say:
     return dict(counts)
 
 
-def _fall(timed: TimedBlow, server: Server, crew: Crew, watch: "Watch") -> None:
+def _fall(timed: TimedBlow, server: Target, crew: Crew, watch: "Watch") -> None:
     match timed.blow:
         case Blow.JOIN:
             crew.join()
@@ -153,7 +156,7 @@ def _fall(timed: TimedBlow, server: Server, crew: Crew, watch: "Watch") -> None:
 class Watch:
     """Looks at the server every second: what each backbone says it used, how much memory each process has."""
 
-    def __init__(self, server: Server, watched: Watched) -> None:
+    def __init__(self, server: Target, watched: Watched) -> None:
         self._server, self._watched = server, watched
         self._redis = redis.Redis.from_url(server.run.redis_url, socket_timeout=2.0)
         self._stopping = threading.Event()
@@ -214,5 +217,5 @@ def _judge_texts(verdict: Verdict, load: Load, say: Say) -> None:
 
 def _keep_logs(folder: Path, say: Say) -> None:
     """The end of every log, so that a failed run can be understood."""
-    for path in [folder / "up.log", *sorted((folder / "logs").glob("*.log"))]:
+    for path in [*folder.glob("up.log"), *sorted((folder / "logs").glob("*.log"))]:
         say(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from django.db import InterfaceError, OperationalError
 from django.http import HttpResponse
 from django.test import Client
 from pytest_django import Settings
@@ -404,3 +405,17 @@ def test_a_lost_cache_is_an_outage_that_passes_not_a_defect(
     ours = [record for record in caplog.records if record.name == "market.api_errors"]
     assert [record.levelname for record in ours] == ["WARNING"]
     assert ours[0].exc_info is None
+
+
+@pytest.mark.parametrize("lost", [OperationalError, InterfaceError])
+def test_a_lost_database_is_an_outage_and_no_defect(
+    bob: Caller, monkeypatch: pytest.MonkeyPatch, lost: type[Exception]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise lost("the connection is closed")
+
+    monkeypatch.setattr("market.queries.authenticate", fail)
+    answer = bob.post("/api/heartbeat")
+
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    assert answer.json()["error"]["code"] == "database_unreachable"

@@ -51,8 +51,8 @@ http {{
 """
 
 
-def make_certificates(folder: Path, addresses: Sequence[str]) -> Path:
-    """Writes ca.pem, server.pem and server.key (for these IP addresses, one day); returns the path of ca.pem."""
+def make_certificates(folder: Path, addresses: Sequence[str], days: int = 1) -> Path:
+    """Writes ca.pem, server.pem and server.key (for these IP addresses); returns the path of ca.pem."""
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a demo")])
     server_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, addresses[0])])
@@ -60,7 +60,7 @@ def make_certificates(folder: Path, addresses: Sequence[str]) -> Path:
 
     def builder(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         blank = x509.CertificateBuilder().subject_name(subject).issuer_name(authority_name).public_key(key)
-        dated = blank.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+        dated = blank.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=days))
         return dated.serial_number(x509.random_serial_number())
 
     authority = builder(authority_name, authority_key.public_key()).add_extension(
