@@ -2,13 +2,12 @@
 
 import base64
 import hashlib
-import os
 import re
-import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
@@ -74,12 +73,18 @@ class Phone:
         page.goto(f"{address}/worker{fragment}")
         return page
 
+    def renderers(self) -> list[psutil.Process]:
+        """The processes of tabs, workers included."""
+        found = self.browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+        return [psutil.Process(process["id"]) for process in found if process["type"] == "renderer"]
+
+    def memory_bytes(self) -> int:
+        return sum(int(process.memory_info().rss) for process in self.renderers())
+
     def kill(self, page: Page) -> None:
         """The tab's process dies, as when a phone runs out of memory: no goodbye."""
-        found = self.browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
-        for process in found:
-            if process["type"] == "renderer":
-                os.kill(process["id"], signal.SIGKILL)
+        for process in self.renderers():
+            process.kill()
         self.contexts.remove(page.context)
 
     def close(self) -> None:
