@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from config.supervisor import plan
-from config.supervisor.plan import ExpertSizes, Options, Stage
+from config.supervisor.authority import Certificate
+from config.supervisor.plan import ExpertSizes, Https, Options, Stage
 
 OPTIONS = Options(
     var_dir=Path("/srv/var"),
@@ -114,3 +115,25 @@ def test_several_backbones_have_names_of_their_own_and_share_the_cores() -> None
     assert {spec.environment["BACKBONE_THREADS"] for spec in specs} == {str(max(1, cores // 2))}
     assert next(spec for spec in given if spec.name == "backbone-2").environment["BACKBONE_THREADS"] == "7"
     assert "BACKBONE_THREADS" not in plan.server(OPTIONS, {})[2].environment
+
+
+def test_https_is_an_endpoint_beside_plain_http_that_every_worker_trusts() -> None:
+    files = Certificate(Path("/srv/tls/a.pem"), Path("/srv/tls/s.pem"), Path("/srv/tls:1/s.key"), "AA:BB")
+    options = replace(OPTIONS, host="0.0.0.0", public_url="https://phone.test:8443", https=Https(8443, files))
+
+    web = plan.server(options, {})[0]
+    worker = plan.workers(options, SIZES, {})[0]
+
+    endpoint = web.command[web.command.index("--endpoint") + 1]
+    assert endpoint == r"ssl:8443:interface=0.0.0.0:privateKey=/srv/tls\:1/s.key:certKey=/srv/tls/s.pem"
+    assert web.environment["PUBLIC_URL"] == "https://phone.test:8443"
+    assert web.environment["RELAY_PUBLIC_URL"] == "wss://phone.test:8443/relay/"
+    assert web.environment["RELAY_ADDRESS"] == "ws://127.0.0.1:8000/relay/"
+    assert worker.command[worker.command.index("--ca") + 1] == "/srv/tls/a.pem"
+
+
+def test_the_local_network_may_use_only_names_of_this_machine() -> None:
+    options = replace(OPTIONS, host="0.0.0.0", hosts=("phone.test", "192.168.1.7", "[::1]"))
+
+    assert plan.server(options, {})[0].environment["ALLOWED_HOSTS"] == "phone.test,192.168.1.7,[::1]"
+    assert plan.server(options, {"ALLOWED_HOSTS": "a"})[0].environment["ALLOWED_HOSTS"] == "a"

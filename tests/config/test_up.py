@@ -35,3 +35,9 @@ def test_a_time_that_is_over_at_once_is_refused() -> None:
 def test_a_budget_below_one_expert_is_refused_with_the_least_size() -> None:
     with pytest.raises(CommandError, match=r"--budget is too small .* 110592 bytes"):
         call_command("up", budget=3)
+
+
+@pytest.mark.parametrize("options", [{"tls": True}, {"lan_name": ["phone.test"]}])
+def test_https_and_names_are_for_the_local_network(options: dict[str, object]) -> None:
+    with pytest.raises(CommandError, match="go with --lan"):
+        call_command("up", **options)
