@@ -37,6 +37,12 @@ class Latencies:
 _numbers = itertools.count(1)
 
 
+def count_from(number: int) -> None:
+    """Devices made here are numbered from there: writers of several processes must not meet."""
+    global _numbers
+    _numbers = itertools.count(number)
+
+
 def batch(size: int) -> list[e.Event]:
     """A node registers and is credited: what fills an event table. One stream, as the peer's aggregates."""
     node = f"{next(_numbers):016x}"

@@ -21,6 +21,7 @@ from inference.benchmarks.relay.bench import relay
 from inference.benchmarks.report import as_object, as_table
 from inference.benchmarks.rpc.bench import rpc
 from inference.benchmarks.rtt import rtt
+from inference.benchmarks.scale.bench import scale
 from inference.benchmarks.scaling import scaling
 from inference.benchmarks.wasm_page import NoBrowser
 from inference.benchmarks.wire import wire
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "relay": relay,
     "rpc": rpc,
     "rtt": rtt,
+    "scale": scale,
     "scaling": scaling,
     "wire": wire,
 }
@@ -49,6 +51,7 @@ class Command(BaseCommand):
         "audit = rows until a liar is caught, false alarms, cost; "
         "rpc = llama.cpp's RPC backend over the same lines; "
         "rtt = round trips and what hides them; "
+        "scale = one and two web and relay processes, four writers, 2,000 devices that poll; "
         "scaling = 1 to 32 workers as slow as phones; "
         "dashboard = the operator's pages at full scale: server time, bytes, redraw; "
         "wire = bytes per token and layer."
