@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from inference.credit_spool import CreditSpool, CreditWindow
 from inference.errors import InferenceError
-from inference.work_report import WorkReport
+from inference.work_report import WorkReport, added
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+STRAIN_SECONDS = 60.0
 
 SendCredit = Callable[[CreditWindow], None]
 SendDemand = Callable[[npt.NDArray[np.uint64], float, float], None]
@@ -39,7 +40,7 @@ class CreditRefused(InferenceError):
 class Bookkeeper:
     """take_report: empties the dispatcher's counts; send_credit: pays one window, raises NotAcknowledged when the
     market cannot take it now, CreditRefused when it never will; send_demand: (layers, experts) activations in
-    [started, ended)."""
+    [started, ended); note_strain: what was counted in the last STRAIN_SECONDS, for how well workers serve."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Bookkeeper:
         window_seconds: float,
         spool_seconds: float,
         demand_seconds: float,
+        note_strain: Callable[[WorkReport], None] = lambda report: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._build, self._boot = build, boot
@@ -67,6 +69,8 @@ class Bookkeeper:
         self._window = CreditWindow(build, boot, 0, now, now)
         self._spooled_at = now
         self._demand_since = now
+        self._note_strain, self._strain_since = note_strain, now
+        self._recent: WorkReport | None = None
         self._demand: npt.NDArray[np.uint64] | None = None
         self.totals: WorkReport | None = None
         self._stopping = threading.Event()
@@ -99,6 +103,9 @@ class Bookkeeper:
         if self._demand is not None and now - self._demand_since >= self._demand_seconds:
             self._send_demand(self._demand, self._demand_since, now)
             self._demand, self._demand_since = None, now
+        if self._recent is not None and now - self._strain_since >= STRAIN_SECONDS:
+            recent, self._recent, self._strain_since = self._recent, None, now
+            self._note_strain(recent)
 
     def _run(self) -> None:
         # Windows of an earlier boot come first; the market ignores those it has.
@@ -119,10 +126,8 @@ class Bookkeeper:
         self._window.ended = self._clock()
         if report.demand.any():
             self._demand = report.demand.copy() if self._demand is None else self._demand + report.demand
-        if self.totals is None:
-            self.totals = report
-        else:
-            self.totals.add(report)
+        self.totals = added(self.totals, report)
+        self._recent = added(self._recent, report)
 
     def _close_window(self) -> None:
         window = self._window

@@ -21,6 +21,7 @@ from inference.layer_step import LayerStep
 from inference.replica_table import ReplicaTable
 from inference.row_places import RowPlaces, places_of_layer
 from inference.slow_steps import SlowSteps
+from inference.strain import strain_of
 from inference.waiting import Waiting
 from inference.work_report import Moment, RowPlace, WorkReport
 
@@ -98,6 +99,10 @@ class Dispatcher:
         nodes = {replica.session: replica.node_id for replica in self._table.replicas}
         return {nodes[session]: times for session, times in self.book.times().items() if session in nodes}
 
+    def strain(self, report: WorkReport) -> npt.NDArray[np.float64]:
+        """How badly workers served each expert of theirs in the window of the report: (layers, experts), 0 to 1."""
+        return strain_of(report.demand, report.missed, self._table.replicas, self.book.times())
+
     def __call__(self, call: ExpertCall) -> None:
         """Fills `call.output`."""
         layer, hot = self._table.layer(call.layer), self._hot
@@ -118,7 +123,9 @@ class Dispatcher:
         step.run()
         if self._slow.look(call.layer, len(call.hidden), step.waited_seconds, step.waits):
             step.moments[Moment.SLOW_STEPS] += 1
-        self.book.count(call.layer, call.expert_ids, step.places, step.moments, step.used, step.times)
+        self.book.count(
+            call.layer, call.expert_ids, step.places, step.moments, step.used, step.times, step.missed_experts()
+        )
         self._count_places(call, step.used)
 
     def _count_places(self, call: ExpertCall, used: Sequence[Group]) -> None:

@@ -80,12 +80,16 @@ class Book:
         moments: Counter[Moment],
         used: Sequence[Group],
         times: StepTimes | None,
+        missed: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """One layer's outcome. times: None for a call that was not meant for workers."""
+        """One layer's outcome. times: None for a call that was not meant for workers; missed: the expert of each pair
+        that a worker holds and did not compute in time."""
         demand = np.bincount(expert_ids.ravel(), minlength=self._shape[1]).astype(np.uint64)
         with self._lock:
             report = self._report
             report.demand[layer] += demand
+            if missed is not None:
+                np.add.at(report.missed[layer], missed, 1)
             if times is not None:
                 self._layers.add(layer, demand, times)
             report.places.update(places)

@@ -53,6 +53,7 @@ class MarketPort:
     record_verdict: Callable[[Verification], None]
     credit_window: Callable[[CreditWindow], None]
     observe_demand: Callable[[ModelIndex, npt.NDArray[np.uint64], float, float], None]
+    note_strain: Callable[[ModelIndex, str, npt.NDArray[np.float64]], None]
     record_finding: Callable[[Finding], None]
     record_passes: Callable[[str, NodeClass, int, int], None]
     trust_of: Callable[[NodeClass], int]

@@ -80,6 +80,7 @@ class LayerStep:
         self.places: Counter[RowPlace] = Counter()
         self.moments: Counter[Moment] = Counter()
         self.used: list[Group] = []
+        self._missed: list[IndexArray] = []
         self._transport, self._book, self._policy, self._auditor = transport, book, policy, auditor
         self._call, self._layer, self._hot = call, layer, hot
         # From the end of our own share to that of the last request, and all requests as they ended.
@@ -133,6 +134,12 @@ class LayerStep:
             call.weighted[group.tokens, group.slots] = 0
             call.weighted[group.tokens[is_first], group.slots[is_first]] = values
 
+    def missed_experts(self) -> npt.NDArray[np.int32] | None:
+        """The expert of each pair that a worker holds and did not compute in time; None: there is none."""
+        if not self._missed:
+            return None
+        return self._call.expert_ids.ravel()[np.concatenate(self._missed)]
+
     def _compute(self, flat: IndexArray) -> None:
         if len(flat):
             self._call.compute(flat // self._slots, flat % self._slots)
@@ -155,11 +162,14 @@ class LayerStep:
             if owner < 0:
                 self.places[PLACES_HERE[owner]] += len(flat)
                 local.append(flat)
+                if owner == ALL_PAUSED:
+                    self._missed.append(flat)
                 continue
             group, rest = self._cut_to_cap(self._layer.replicas[owner], flat, experts)
             if len(rest):
                 self.places[RowPlace.OVER_CAP] += len(rest)
                 local.append(rest)
+                self._missed.append(rest)
             if len(group.tokens):
                 groups.append(group)
         return groups, np.concatenate(local)
@@ -349,11 +359,13 @@ class LayerStep:
         self._note(flight, time.monotonic(), code)
         if flight.plan is Plan.BEFORE and not flight.is_retry:
             self.places[place] += len(flight.group.tokens)
+            self._missed.append(self._flat(flight.group))
             return
         elsewhere, local = self._elsewhere(flight)
         if local is not None:
             self.places[place] += len(local.tokens)
             self._missing.append(local)
+            self._missed.append(self._flat(local))
         if elsewhere:
             self.moments[Moment.RETRIED_ROWS] += sum(len(group.tokens) for group in elsewhere)
             self._send(elsewhere, is_retry=True)

@@ -172,6 +172,7 @@ class NodeHost:
             window_seconds=settings.window_seconds,
             spool_seconds=settings.spool_seconds,
             demand_seconds=settings.demand_seconds,
+            note_strain=lambda report: self.market.note_strain(index, self.boot, self.dispatcher.strain(report)),
         )
         self.writer = TokenWriter(self.redis)
         self.cancels = CancelListener(self.redis, self.engine.cancel)

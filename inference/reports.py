@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import redis
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
@@ -92,7 +93,14 @@ def backbone_token() -> str:
 def market_port() -> MarketPort:
     """The market's commands as the functions that `NodeHost` calls."""
     return MarketPort(
-        publish_build, record_verdict, credit_window, observe_demand, record_finding, record_passes, trust_of
+        publish_build,
+        record_verdict,
+        credit_window,
+        observe_demand,
+        note_strain,
+        record_finding,
+        record_passes,
+        trust_of,
     )
 
 
@@ -188,6 +196,17 @@ def observe_demand(index: ModelIndex, counts: npt.NDArray[np.uint64], since: flo
         commands.observe_demand(
             index.fingerprint, offered, datetime.fromtimestamp(since, UTC), datetime.fromtimestamp(until, UTC)
         )
+
+
+def note_strain(index: ModelIndex, boot: str, strain: npt.NDArray[np.float64]) -> None:
+    """strain: (all layers, experts); the market takes the layers on offer. Lost where the cache does not answer: the
+    next one comes in a minute."""
+    if not index.offered_layers:
+        return
+    try:
+        commands.note_strain(index.fingerprint, boot, strain[sorted(index.offered_layers)])
+    except redis.RedisError as error:
+        logger.warning("the market does not hear how well workers serve: %s", error)
 
 
 @contextmanager

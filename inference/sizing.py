@@ -205,8 +205,8 @@ def as_table(shape: ModelShape, swarm: Swarm, sizing: Sizing) -> list[str]:
     lines = [
         f"{shape.name}: {shape.layers} layers with {shape.experts} experts, {shape.used} per token: "
         f"{shape.rows_per_token} rows per token",
-        f"{swarm.workers} workers hold {sizing.coverage:.1%} of the experts and get {sizing.remote_share:.1%} of the rows; "
-        f"those of one token and layer go to {sizing.owners:.2f} workers",
+        f"{swarm.workers} workers hold {sizing.coverage:.1%} of the experts and get {sizing.remote_share:.1%} of the "
+        f"rows; those of one token and layer go to {sizing.owners:.2f} workers",
         f"per token the backbone sends {sizing.sent_bytes / 1e3:.1f} kB and receives "
         f"{sizing.received_bytes / 1e3:.1f} kB (results: {swarm.results})",
         "",

@@ -54,18 +54,32 @@ class WorkKey(NamedTuple):
 
 @dataclass
 class WorkReport:
-    """Counts since the last report. demand: (layers, experts) uint64 router activations."""
+    """Counts since the last report. demand: (layers, experts) uint64 router activations; missed: those of them that a
+    worker held and did not compute in time."""
 
     demand: npt.NDArray[np.uint64]
     used_rows: Counter[WorkKey] = field(default_factory=Counter)
     places: Counter[RowPlace] = field(default_factory=Counter)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # (node, code of the failure)
     moments: Counter[Moment] = field(default_factory=Counter)
+    missed: npt.NDArray[np.uint64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.missed = np.zeros_like(self.demand)
 
     def add(self, other: "WorkReport") -> None:
         """Adds the counts of `other`, a later report of the same model."""
         self.demand += other.demand
+        self.missed += other.missed
         self.used_rows.update(other.used_rows)
         self.places.update(other.places)
         self.failures.update(other.failures)
         self.moments.update(other.moments)
+
+
+def added(total: WorkReport | None, report: WorkReport) -> WorkReport:
+    """`total` with the counts of `report`; neither array of `report` is shared."""
+    if total is None:
+        total = WorkReport(np.zeros_like(report.demand))
+    total.add(report)
+    return total

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from market.errors import BadRequest, BrokenHistory
 
 TIME_CONSTANT_SECONDS = 3600.0
+# An expert whose workers serve nothing counts as if it were asked for this many times more: as hot as heat can get.
+STRAIN_WEIGHT = 3.0
 _UINT16_LIMIT = 0xFFFF
 
 
@@ -50,3 +52,8 @@ def updated_mean(
         return rows_per_hour
     weight = window_seconds / (window_seconds + TIME_CONSTANT_SECONDS)
     return mean + (rows_per_hour - mean) * weight
+
+
+def felt_demand(rows_per_hour: NDArray[np.float64], strain: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Rows per hour, raised where strain (0 to 1, the same shape) says that the present replicas do not serve."""
+    return rows_per_hour if strain is None else rows_per_hour * (1.0 + STRAIN_WEIGHT * strain)

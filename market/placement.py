@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from market.builds import BuildDescription
 from market.coverage import Replicas
+from market.demand import felt_demand
 from market.errors import BudgetTooSmall, FullyCovered, MarketError, TypesUnsupported
 from market.policy import Policy
 from market.pricing import hourly_prices, rate_per_teraflop
@@ -44,7 +45,8 @@ class BuildMarket:
 
     held: what this device holds already; computable (layers,): layers whose ggml types the device can compute.
     silent: those of the replicas whose device has not been seen for a while. They count where no claim may be one too
-    many, but not as coverage: by the time their lease is over, somebody else holds the slice.
+    many, but not as coverage: by the time their lease is over, somebody else holds the slice. strain: how badly the
+    present replicas serve, 0 to 1 (market.strain), None: nobody said.
     """
 
     build: BuildDescription
@@ -55,6 +57,7 @@ class BuildMarket:
     policy: Policy
     budget_microcredits_per_hour: int
     silent: Replicas | None = None
+    strain: NDArray[np.float64] | None = None
 
     @property
     def present(self) -> Replicas:
@@ -64,10 +67,16 @@ class BuildMarket:
     @property
     def targets(self) -> Replicas:
         """Replicas wanted of each expert: (layers, experts)."""
-        return target_replicas(self.rows_per_hour, np.array(self.build.expert_bytes), self.present, self.policy)
+        return target_replicas(self.felt_demand, np.array(self.build.expert_bytes), self.present, self.policy)
+
+    @property
+    def felt_demand(self) -> NDArray[np.float64]:
+        """What prices and targets are made of: rows per hour, more where those who are there do not serve well. What a
+        replica can expect to be asked for is still `rows_per_hour`."""
+        return felt_demand(self.rows_per_hour, self.strain)
 
     def prices(self) -> NDArray[np.int64]:
-        return hourly_prices(self.rows_per_hour, self.present, self.policy, self.budget_microcredits_per_hour)
+        return hourly_prices(self.felt_demand, self.present, self.policy, self.budget_microcredits_per_hour)
 
     def open(self) -> NDArray[np.bool_]:
         """Experts that this device may still claim: (layers, experts) bool."""

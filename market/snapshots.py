@@ -6,7 +6,7 @@ import numpy as np
 from django.db import connection
 from django.db.models import Sum
 
-from market import presence, projections, queries
+from market import presence, projections, queries, strain
 from market import rows as r
 from market.builds import BuildDescription, flops_per_row
 from market.claim_rules import Purse
@@ -60,6 +60,7 @@ def build_market(
         policy=in_force,
         budget_microcredits_per_hour=_build_budget(build, in_force),
         silent=_silent_replicas(description),
+        strain=strain.of(build, shape),
     )
 
 

@@ -33,7 +33,7 @@ from market.commands.payouts import (
 )
 from market.commands.replicas import lose_gone, lose_replica, record_delivery, verify_replica
 from market.commands.standby import credit_standby
-from market.commands.work import CreditResult, credit_work, observe_demand
+from market.commands.work import CreditResult, credit_work, note_strain, observe_demand
 
 __all__ = [
     "CreditResult",
@@ -61,6 +61,7 @@ __all__ = [
     "lose_gone",
     "lose_replica",
     "message_node",
+    "note_strain",
     "observe_demand",
     "plan_leave",
     "publish_build",

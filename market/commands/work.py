@@ -10,6 +10,7 @@ from django.utils import timezone
 from numpy.typing import NDArray
 
 from market import queries, store
+from market import strain as strain_notes
 from market.builds import BuildDescription
 from market.demand import pack_counts
 from market.errors import BadRequest, KeyReused, RangeOutside, UnknownNode
@@ -53,6 +54,12 @@ def observe_demand(
         raise BadRequest(f"counts have shape {counts.shape}, the build has {shape}")
     event = DemandObserved(build, *shape, scale, packed, window_start, window_end)
     return store.append([event], key=key).position
+
+
+def note_strain(build: str, backbone: str, strain: NDArray[np.float64], *, now: datetime | None = None) -> None:
+    """How badly workers serve each expert, by one backbone: see `market.strain`. No event, no check of the build: what
+    fits no build on offer is never looked at."""
+    strain_notes.note(build, backbone, strain, now or timezone.now())
 
 
 def credit_work(

@@ -136,3 +136,26 @@ def test_demand_is_reported_once_per_interval(tmp_path: Path) -> None:
 
     # Each report counts its rows for two experts.
     assert market.demands == [(10, 1020.0, 1320.0)]
+
+
+def test_how_well_workers_serve_is_told_every_minute(tmp_path: Path) -> None:
+    market = Market()
+    told: list[int] = []
+    book = Bookkeeper(
+        build="build",
+        boot="boot1",
+        take_report=market.take_report,
+        send_credit=market.credit,
+        send_demand=market.observe,
+        spool=CreditSpool(tmp_path),
+        window_seconds=600,
+        spool_seconds=600,
+        demand_seconds=600,
+        note_strain=lambda report: told.append(int(report.demand.sum())),
+        clock=lambda: market.now,
+    )
+    for _ in range(150):
+        market.rows, market.now = 1, market.now + 1
+        book.step()
+
+    assert told == [120, 120]  # two experts, sixty seconds

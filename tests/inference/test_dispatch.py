@@ -465,3 +465,20 @@ def test_one_value_that_is_no_number_makes_an_answer_unusable_and_large_ones_do_
         assert not is_finite(values)
     values[1, 1] = np.inf  # together with -inf their sum is NaN
     assert not is_finite(values)
+
+
+def test_rows_that_a_worker_held_and_did_not_compute_are_told_as_strain(build: Build, plain: np.ndarray) -> None:
+    swarm = build([(0, 0, 16)], [(0, 16, 32)], deadline_seconds=60.0)
+    swarm.transport.workers[2].fault = failing("overloaded")
+
+    logits = swarm.logits()
+
+    report = swarm.dispatcher.take_report()
+    assert np.array_equal(logits, plain)
+    assert np.array_equal(report.missed[0, 16:], report.demand[0, 16:])
+    assert report.missed[0, :16].sum() + report.missed[1:].sum() == 0
+    report.demand *= 20  # a few steps judge nobody; a minute does
+    report.missed *= 20
+    strain = swarm.dispatcher.strain(report)
+    assert strain[0, 16:].max() == 1.0
+    assert strain[0, :16].sum() + strain[1:].sum() == 0.0
