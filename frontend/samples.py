@@ -26,7 +26,7 @@ FINE_LENGTH, COARSE_LENGTH, COARSE_STEP = 720, 1440, 12
 FINE_KEY, COARSE_KEY = "samples.fine", "samples.coarse"
 COUNT_KEY, NODES_KEY, MOVES_KEY = "samples.count", "samples.nodes", "samples.moves"
 FINE_MINUTES = FINE_LENGTH * SAMPLE_SECONDS / 60
-SPEND_SECONDS = 300.0
+SPEND_SECONDS, MOVE_SECONDS = 300.0, 300.0
 PLACES = ("remote", "local", "hot", "fallback")
 
 Values = list[float | None]
@@ -58,7 +58,7 @@ def take(client: "redis.Redis", now: float | None = None) -> Sample:
     stats = server_stats.snapshot()
     joined, left, nodes = _moves(client)
     sample = sample_of(stats, time.time() if now is None else now, (joined, left, nodes), _spent())
-    text = json.dumps(asdict(sample), separators=(",", ":"))
+    text = as_text(sample)
     with client.pipeline() as pipeline:
         pipeline.lpush(FINE_KEY, text)
         pipeline.ltrim(FINE_KEY, 0, FINE_LENGTH - 1)
@@ -68,6 +68,11 @@ def take(client: "redis.Redis", now: float | None = None) -> Sample:
         client.lpush(COARSE_KEY, text)
         client.ltrim(COARSE_KEY, 0, COARSE_LENGTH - 1)
     return sample
+
+
+def as_text(sample: Sample) -> str:
+    """What is stored of a sample."""
+    return json.dumps(asdict(sample), separators=(",", ":"))
 
 
 def sample_of(stats: Stats, now: float, moves: tuple[int, int, int], spent: int) -> Sample:
@@ -169,17 +174,24 @@ def quotients(over: Sequence[int], under: Sequence[int]) -> Values:
     return found
 
 
-def spend_per_hour(samples: Sequence[Sample]) -> Values:
-    """Credits per hour over the last SPEND_SECONDS; pay arrives once a minute, so a shorter window would be a comb."""
+def trailing_rates(samples: Sequence[Sample], counter: Sequence[int], window: float, per_seconds: float) -> Values:
+    """Growth per `per_seconds` over the last `window` seconds: for what comes in lumps. A counter that fell began anew
+    from zero, so all that it shows then is new."""
     found: Values = []
+    grown = [0] * len(samples)
     first = 0
-    grown = [0.0] * len(samples)
     for i, sample in enumerate(samples):
-        # A new clock hour starts from zero: then all of `spent` is new.
-        step = sample.spent - samples[i - 1].spent if i else 0
-        grown[i] = grown[i - 1] + (step if step >= 0 else sample.spent) if i else 0.0
-        while sample.at - samples[first].at > SPEND_SECONDS:
+        if i:
+            step = counter[i] - counter[i - 1]
+            grown[i] = grown[i - 1] + (step if step >= 0 else counter[i])
+        while sample.at - samples[first].at > window:
             first += 1
         seconds = sample.at - samples[first].at
-        found.append(round(3600 * (grown[i] - grown[first]) / seconds / 1e6, 4) if seconds > 0 else None)
+        found.append(round(per_seconds * (grown[i] - grown[first]) / seconds, 4) if seconds > 0 else None)
     return found
+
+
+def spend_per_hour(samples: Sequence[Sample]) -> Values:
+    """Credits per hour. Pay arrives once a minute, so a shorter window would be a comb."""
+    rates = trailing_rates(samples, [sample.spent for sample in samples], SPEND_SECONDS, 3600)
+    return [None if rate is None else round(rate / 1e6, 4) for rate in rates]

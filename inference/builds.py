@@ -38,7 +38,7 @@ def index_for(fingerprint: str) -> ModelIndex:
 
 def folders() -> list[Path]:
     """Folders whose models may be published; none unless MODEL_FOLDERS names some."""
-    return [Path(folder).expanduser().resolve() for folder in settings.MODEL_FOLDERS]
+    return [Path(folder).expanduser() for folder in settings.MODEL_FOLDERS]
 
 
 def model_files() -> list[Path]:
@@ -53,8 +53,8 @@ def index_at(path: str) -> ModelIndex:
         wanted = Path(path).expanduser().resolve()
     except (OSError, ValueError, RuntimeError) as error:
         raise FileUnreadable(f"this is no path: {error}") from error
-    allowed = [*folders(), Path(settings.MODEL_PATH).resolve()]
-    if not any(wanted.is_relative_to(folder) for folder in allowed):
+    allowed = [*folders(), Path(settings.MODEL_PATH)]
+    if not any(wanted.is_relative_to(folder.resolve()) for folder in allowed):
         raise OutsideFolders("the file is in none of the folders of MODEL_FOLDERS")
     return _index(wanted)
 

@@ -220,10 +220,9 @@ def market_part(builds: Sequence[BuildDescription]) -> tuple[Stats, set[str]]:
         experts["live"] += int((live > 0).sum())
         experts["replicas_live"] += int(live.sum())
         least.append(int(live.min()))
-        for claim in queries.open_claims(build.fingerprint):
-            claims[claim.state] += 1
-            if claim.state == "live":
-                nodes.add(claim.node_id)
+        counts, holding = queries.open_claim_counts(build.fingerprint)
+        claims.update(counts)
+        nodes |= holding
     return {"claims": dict(claims), "experts": {**experts, "replicas_least": min(least, default=0)}}, nodes
 
 

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from market.events import NodeMessaged
+from django.db.models import Q
+
+from market.events import NodeMessaged, layer_stream
 from market.models import Claim
 from market.models import Event as EventRow
 
 EVENTS_SHOWN = 100
 MESSAGES_SHOWN = 20
-CLAIMS_SEARCHED = 200
+CLAIMS_SEARCHED = 16
 # Fields that the page has already, or that nobody reads.
 _SILENT_FIELDS = ("node_id", "token_sha256", "sha256", "at", "postings", "key", "build", "window_start", "fence")
 
@@ -43,13 +45,13 @@ def node_history(node_id: str, limit: int = EVENTS_SHOWN) -> list[Happening]:
 
 
 def _claim_events(node_id: str, limit: int) -> list[EventRow]:
-    """Events of the device's last claims; the index of streams finds the layers, the body says which claim."""
-    claims = Claim.objects.filter(node_id=node_id).order_by("-claim_id").values_list("claim_id", "build", "layer")
-    found = list(claims[:CLAIMS_SEARCHED])
-    streams = {f"build/{build}/layer/{layer}" for _, build, layer in found}
-    numbers = [claim_id for claim_id, _, _ in found]
-    rows = EventRow.objects.filter(stream__in=streams, body__claim_id__in=numbers)
-    return list(rows.order_by("-position")[:limit])
+    """Events of the device's last claims. A claim's first event is at version `fence` of its layer's stream, so the
+    index of streams and versions finds where to begin; the body says which claim."""
+    found = Q()
+    for claim in Claim.objects.filter(node_id=node_id).order_by("-claim_id")[:CLAIMS_SEARCHED]:
+        stream = layer_stream(claim.build, claim.layer)
+        found |= Q(stream=stream, version__gte=claim.fence, body__claim_id=claim.claim_id)
+    return list(EventRow.objects.filter(found).order_by("-position")[:limit]) if found else []
 
 
 def messages(node_id: str) -> list[Message]:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from django.db.models import Count, F, Sum
+from django.db.models import Count, F, QuerySet, Sum
 
-from market import presence
 from market import rows as r
-from market.ledger import NODE_PREFIX
+from market.ledger import NODE_PREFIX, node_accounts
 from market.models import Balance, Claim, Node, NodeProfile
 
 NodeState = Literal["working", "waiting", "away", "leaving", "paused", "banned", "erased"]
@@ -30,7 +29,6 @@ class NodeLine:
     trust: int
     earned_microcredits: int
     registered_at: datetime
-    last_seen: datetime | None
     leaves_at: datetime | None
 
 
@@ -46,12 +44,30 @@ def node_lines() -> list[NodeLine]:
     """Every device, in the order of registration."""
     names = dict(NodeProfile.objects.values_list("node_id", "name"))
     nodes = list(Node.objects.order_by("registered_at", "node_id"))
-    held, earned = _held(), _earned()
-    seen = presence.last_seen([node.node_id for node in nodes])
+    return _lines(nodes, names, _held(_open_claims()), _earned(_accounts()))
+
+
+def node_line(node_id: str) -> NodeLine | None:
+    """One device; None when there is none."""
+    nodes = list(Node.objects.filter(node_id=node_id))
+    names = dict(NodeProfile.objects.filter(node_id=node_id).values_list("node_id", "name"))
+    held = _held(_open_claims().filter(node_id=node_id))
+    earned = _earned(_accounts().filter(account__in=node_accounts(node_id)))
+    return next(iter(_lines(nodes, names, held, earned)), None)
+
+
+def banned_names() -> list[str]:
+    """Devices in quarantine, by name."""
+    banned = Node.objects.filter(quarantined=True, erased_at__isnull=True).values_list("node_id", flat=True)
+    return list(NodeProfile.objects.filter(node_id__in=banned).order_by("name").values_list("name", flat=True))
+
+
+def _lines(
+    nodes: list[Node], names: dict[str, str], held: dict[str, "_Held"], earned: dict[str, int]
+) -> list[NodeLine]:
     lines = []
     for node in nodes:
         of_node = held.get(node.node_id, _Held())
-        last_seen = seen.get(node.node_id)
         lines.append(
             NodeLine(
                 node_id=node.node_id,
@@ -65,7 +81,6 @@ def node_lines() -> list[NodeLine]:
                 trust=node.trust,
                 earned_microcredits=earned.get(node.node_id, 0),
                 registered_at=node.registered_at,
-                last_seen=last_seen,
                 leaves_at=node.leaves_at,
             )
         )
@@ -86,26 +101,32 @@ def _state(node: Node, held: _Held) -> NodeState:
     return "waiting" if held.slices else "away"
 
 
-def _held() -> dict[str, _Held]:
-    """Open claims by node."""
+def _open_claims() -> QuerySet[Claim]:
+    return Claim.objects.filter(state__in=r.OPEN_STATES)
+
+
+def _accounts() -> QuerySet[Balance]:
+    return Balance.objects.filter(account__startswith=NODE_PREFIX)
+
+
+def _held(claims: QuerySet[Claim]) -> dict[str, _Held]:
+    """The same claims summed by node."""
     found: dict[str, _Held] = {}
     sums = (
-        Claim.objects.filter(state__in=r.OPEN_STATES)
-        .values_list("node_id", "state")
+        claims.values_list("node_id", "state")
         .annotate(claims=Count("claim_id"), experts=Sum(F("last") - F("first")), size=Sum("size_bytes"))
         .order_by()
     )
-    for node_id, state, claims, experts, size in sums:
+    for node_id, state, count, experts, size in sums:
         before = found.get(node_id, _Held())
-        live = before.live + (claims if state == r.LIVE else 0)
-        found[node_id] = _Held(before.slices + claims, live, before.experts + experts, before.size_bytes + size)
+        live = before.live + (count if state == r.LIVE else 0)
+        found[node_id] = _Held(before.slices + count, live, before.experts + experts, before.size_bytes + size)
     return found
 
 
-def _earned() -> dict[str, int]:
-    """The sum of every node's accounts."""
+def _earned(accounts: QuerySet[Balance]) -> dict[str, int]:
+    """Their sums by node."""
     sums: defaultdict[str, int] = defaultdict(int)
-    rows = Balance.objects.filter(account__startswith=NODE_PREFIX)
-    for account, balance in rows.values_list("account", "balance_microcredits"):
+    for account, balance in accounts.values_list("account", "balance_microcredits"):
         sums[account.split("/")[1]] += balance
     return sums

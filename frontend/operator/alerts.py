@@ -111,9 +111,9 @@ def _coverage(found: list[Status]) -> Iterator[Alert]:
 
 
 def _audits(found: list[Status]) -> Iterator[Alert]:
-    banned = [line for line in node_list.node_lines() if line.state == "banned"]
+    banned = node_list.banned_names()
     if banned:
-        names = ", ".join(line.name for line in banned[:NODES_NAMED])
+        names = ", ".join(banned[:NODES_NAMED])
         what = ngettext("%(count)d device is banned: %(names)s", "%(count)d devices are banned: %(names)s", len(banned))
         advice = _("Read the reasons; forgive those that were our fault.")
         link = reverse("operator-nodes") + "?state=banned"

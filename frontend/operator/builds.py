@@ -68,6 +68,7 @@ def _context(path: str) -> dict[str, Any]:
         else:
             context |= {
                 "index": as_object(index),
+                "names": [file.name for file in index.files],
                 "groups": list(layer_groups(index)),
                 "published": build_list.find(index.fingerprint),
                 "offered": len(index.offered_layers),

@@ -11,12 +11,13 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
+from frontend.figures import is_connected
 from frontend.operator.access import operator_act, operator_page
 from frontend.operator.heat_map import statuses
 from frontend.operator.node_acts import ACTS
 from frontend.pairing import pairing
 from inference.stats import owners_part
-from market import commands, histories, node_list, queries
+from market import commands, histories, node_list, presence, queries
 from market.commands.nodes import NAME_LIMIT
 from market.errors import MarketError
 from market.node_list import NodeLine
@@ -95,8 +96,13 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _lines() -> list[Line]:
-    answers = {owner["node"]: 1000.0 * owner["seconds"] for owner in reversed(owners_part(statuses()))}
+    answers = _answers()
     return [Line(node, answers.get(node.node_id)) for node in node_list.node_lines()]
+
+
+def _answers() -> dict[str, float]:
+    """Milliseconds by node, from the backbone that measured the quickest."""
+    return {owner["node"]: 1000.0 * owner["seconds"] for owner in owners_part(statuses())}
 
 
 def _matches(node: NodeLine, query: str, state: str) -> bool:
@@ -131,10 +137,11 @@ def node(request: HttpRequest, node_id: str) -> HttpResponse:
 
 def _node_context(node_id: str) -> dict[str, Any]:
     """Raises Http404."""
-    line = next((line for line in _lines() if line.node.node_id == node_id), None)
-    view = queries.node(node_id)
-    if line is None or view is None:
+    found, view = node_list.node_line(node_id), queries.node(node_id)
+    if found is None or view is None:
         raise Http404
+    line = Line(found, _answers().get(node_id))
+    seen = presence.last_seen([node_id]).get(node_id)
     failures = [
         (code, count) for status in statuses() for node, code, count in status.get("failures", []) if node == node_id
     ]
@@ -142,6 +149,8 @@ def _node_context(node_id: str) -> dict[str, Any]:
         "line": line,
         "view": view,
         "state": STATE_WORDS[line.node.state],
+        "last_seen": seen,
+        "connected": is_connected(seen),
         "claims": queries.node_claims(node_id),
         "balances": queries.balances(node_id),
         "failures": failures,

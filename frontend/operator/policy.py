@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 
 from frontend.operator.access import OPERATE, operator_page, who
 from market import commands, queries, snapshots
-from market.commands.nodes import REASON_LIMIT
+from market.commands.nodes import REASON_LIMIT, checked_reason
 from market.errors import MarketError
 from market.placement import BuildMarket
 from market.policy import MICROCREDITS_PER_CREDIT, Policy
@@ -41,7 +41,7 @@ class PolicyForm(forms.Form):
         label=gettext_lazy("Most replicas"), min_value=1, max_value=64,
         help_text=gettext_lazy("Beyond it no claim is granted."))  # fmt: skip
     target_bytes_percent = forms.IntegerField(
-        label=gettext_lazy("Share for targets by demand (%)"), min_value=0, max_value=100,
+        label=gettext_lazy("Targets by demand (%)"), min_value=0, max_value=100,
         help_text=gettext_lazy("Hot experts get a higher target while all targets fit into this share of what devices "
                                "hold; 0: all have the same."))  # fmt: skip
     standby_percent = forms.IntegerField(
@@ -109,7 +109,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 def _change(request: HttpRequest, policy: Policy) -> HttpResponse:
     """Raises MarketError."""
-    commands.change_policy(policy, by=who(request), reason=request.POST.get("reason", ""))
+    commands.change_policy(policy, by=who(request), reason=checked_reason(request.POST.get("reason", "")))
     messages.success(request, _("The policy holds from now on. Live claims keep their rate and cap."))
     return redirect("operator-policy")
 

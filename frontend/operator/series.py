@@ -90,8 +90,8 @@ def charts(found: Sequence[Sample]) -> list[Chart]:
     places = [samples.rates(found, [sample.rows[place] for sample in found]) for place in range(len(samples.PLACES))]
     place_names = (_("by workers"), _("by the backbone"), _("hot set"), _("fallback"))
     traffic = samples.quotients([s.moved_bytes for s in found], [s.tokens for s in found])
-    joined = samples.rates(found, [s.joined for s in found], 60)
-    left = samples.rates(found, [s.left for s in found], 60)
+    joined = samples.trailing_rates(found, [s.joined for s in found], samples.MOVE_SECONDS, 60)
+    left = samples.trailing_rates(found, [s.left for s in found], samples.MOVE_SECONDS, 60)
     return [
         _chart("tokens", _("Tokens"), _("tokens/s"), (_("generated"), [s.tokens_per_second for s in found])),
         _chart(

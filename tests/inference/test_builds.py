@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from inference.builds import current_index, index_for
+from inference.builds import current_index, index_for, model_files
 from inference.errors import FileUnreadable, UnknownBuild
 from inference.gguf_index import open_index
 from tests.model_files import DEMO_MODEL, tiny_moe
@@ -34,3 +34,21 @@ def test_a_model_that_was_absent_is_tried_again(settings: Settings, tmp_path: Pa
     tiny_moe(tmp_path / "late.gguf")
 
     assert current_index().architecture == "qwen3moe"
+
+
+def test_a_build_in_a_model_folder_is_held_too(settings: Settings, tmp_path: Path) -> None:
+    settings.MODEL_PATH = DEMO_MODEL
+    settings.MODEL_FOLDERS = [str(tmp_path)]
+    tiny_moe(tmp_path / "other.gguf")
+    (tmp_path / "notes.gguf").write_text("no model")
+    fingerprint = open_index(tmp_path / "other.gguf").fingerprint
+
+    assert index_for(fingerprint).path.name == "other.gguf"
+
+
+def test_later_parts_of_split_sets_are_not_listed(settings: Settings, tmp_path: Path) -> None:
+    settings.MODEL_FOLDERS = [str(tmp_path)]
+    for name in ("a.gguf", "b-00001-of-00002.gguf", "b-00002-of-00002.gguf", "text.txt"):
+        (tmp_path / name).touch()
+
+    assert [path.name for path in model_files()] == ["a.gguf", "b-00001-of-00002.gguf"]

@@ -29,7 +29,11 @@ export function valueOf(code, map) {
 
 // Where a code lies on the scale, 0..1.
 export function shareOf(code, map) {
-  return map.whole ? code / Math.max(1, Math.min(map.high, TOP_CODE)) : code / TOP_CODE;
+  if (!map.whole) {
+    return code / TOP_CODE;
+  }
+  // Most counts are small, and nought, one and two must be told apart at a glance.
+  return Math.pow(code / Math.max(1, Math.min(map.high, TOP_CODE)), 0.7);
 }
 
 export function figure(value) {
@@ -55,7 +59,7 @@ export function legend(map, noData, words) {
   const css = (rgb) => `rgb(${rgb.join(",")})`;
   const top = Math.min(map.high, TOP_CODE);
   const codes = map.whole
-    ? top <= 6
+    ? top <= 9
       ? Array.from({ length: top + 1 }, (_, code) => code)
       : [0, 1, 2, 3, 4, 5].map((step) => Math.round((step * top) / 5))
     : map.high > 0

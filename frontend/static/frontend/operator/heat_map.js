@@ -243,7 +243,9 @@ function open(place) {
   const address = words.cell.replace(/0\/0$/, `${map.layers[place.row]}/${place.column}`);
   panel.hidden = false;
   if (window.htmx) {
-    window.htmx.ajax("GET", address, { target: "#cell", swap: "innerHTML" });
+    window.htmx
+      .ajax("GET", address, { target: "#cell", swap: "innerHTML" })
+      .then(() => panel.scrollIntoView({ block: "nearest" }));
   } else {
     window.location.assign(address);
   }

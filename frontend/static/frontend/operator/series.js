@@ -13,7 +13,15 @@ document.addEventListener("DOMContentLoaded", () => {
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const figure = (value) =>
-    value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toLocaleString("en");
+    value === null || value === undefined
+      ? "–"
+      : value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
+  // 24 hours in every language; a day's chart says the day where it changes.
+  const clock = (at) => {
+    const time = new Date(at * 1000);
+    const pad = (number) => String(number).padStart(2, "0");
+    return `${pad(time.getHours())}:${pad(time.getMinutes())}`;
+  };
 
   function make(element) {
     const colours = COLOURS[dark.matches ? "dark" : "light"];
@@ -30,15 +38,15 @@ document.addEventListener("DOMContentLoaded", () => {
     const options = {
       width: element.clientWidth,
       height: HEIGHT,
-      axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map(figure) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 60, values: (_, ticks) => ticks.map(figure) }],
       scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.05 : 1] } },
-      series: [{ value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString()) }, ...lines],
+      series: [{ value: (_, at) => (at === null ? "–" : clock(at)) }, ...lines],
     };
     return new uPlot(options, [[], ...lines.map(() => [])], element);
   }
 
   function build() {
-    for (const element of box.querySelectorAll(".chart")) {
+    for (const element of box.querySelectorAll(".plot")) {
       charts.get(element.dataset.key)?.destroy();
       charts.set(element.dataset.key, make(element));
     }
@@ -66,7 +74,7 @@ document.addEventListener("DOMContentLoaded", () => {
     setInterval(() => document.hidden || load(), POLL_MILLISECONDS);
     dark.addEventListener("change", () => (build(), load()));
     new ResizeObserver(() => {
-      for (const element of box.querySelectorAll(".chart")) {
+      for (const element of box.querySelectorAll(".plot")) {
         charts.get(element.dataset.key)?.setSize({ width: element.clientWidth, height: HEIGHT });
       }
     }).observe(box);
