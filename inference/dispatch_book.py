@@ -58,9 +58,7 @@ class Book:
     def limits(self, session: Hashable, policy: DispatchPolicy) -> tuple[float, float]:
         """(seconds to wait for an answer, bytes to move in one step)."""
         with self._lock:
-            owner = self._owners.of(session)
-            range_seconds = (policy.deadline_seconds, policy.shortest_deadline_seconds)
-            return owner.deadline_seconds(*range_seconds), owner.cap_bytes(*range_seconds)
+            return self._owners.of(session).limits(policy.deadline_seconds, policy.shortest_deadline_seconds)
 
     def measured(self, session: Hashable, seconds: float, moved_bytes: int) -> None:
         """An answer came after that time; moved_bytes: of request and answer."""

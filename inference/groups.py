@@ -6,8 +6,6 @@ Pure functions over arrays.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +19,26 @@ NOBODY, ALL_PAUSED, HERE = -1, -2, -3
 PAIR_BYTES = 4
 
 
-@dataclass(frozen=True)
 class Group:
     """The pairs that one replica computes, in the order of their tokens."""
 
-    replica: Replica
-    tokens: IndexArray
-    slots: IndexArray
+    __slots__ = ("_rows", "replica", "slots", "tokens")
 
-    @cached_property
+    def __init__(self, replica: Replica, tokens: IndexArray, slots: IndexArray) -> None:
+        self.replica, self.tokens, self.slots = replica, tokens, slots
+        self._rows: tuple[IndexArray, npt.NDArray[np.int64]] | None = None
+
+    @property
     def rows(self) -> tuple[IndexArray, npt.NDArray[np.int64]]:
-        """The tokens without repetition, and per pair the index into them."""
-        is_new = np.empty(len(self.tokens), bool)
-        is_new[0] = True
-        np.not_equal(self.tokens[1:], self.tokens[:-1], out=is_new[1:])
-        return self.tokens[is_new], is_new.cumsum() - 1
+        """The tokens without repetition, and per pair the index into them. Found once: every layer asks several times,
+        and `cached_property` takes a lock each time in Python 3.11."""
+        found = self._rows
+        if found is None:
+            is_new = np.empty(len(self.tokens), bool)
+            is_new[0] = True
+            np.not_equal(self.tokens[1:], self.tokens[:-1], out=is_new[1:])
+            found = self._rows = (self.tokens[is_new], is_new.cumsum() - 1)
+        return found
 
     def moved_bytes(self, row_bytes: int, result_bytes: int) -> int:
         """Bodies of the request and its answer."""

@@ -93,6 +93,9 @@ class LayerStep:
         self._flights: dict[int, Flight] = {}
         # Bytes that each owner moves in this step, there and back.
         self._planned: Counter[Hashable] = Counter()
+        self._limits: dict[Hashable, tuple[float, float]] = {}
+        self._takes_sums = policy.is_compact and call.weights is not None
+        self._next_deadline = 0.0
         self._missing: list[Group] = []
         self._encoded: Float32Array | ByteArray = call.hidden
         self._row_type = RowType.F32
@@ -179,7 +182,7 @@ class LayerStep:
     ) -> tuple[Group, IndexArray]:
         """The group within what its owner's uplink cap leaves in this step, and the pairs that are too many for it."""
         group = Group(replica, flat // self._slots, flat % self._slots)
-        _, measured = self._book.limits(replica.session, self._policy)
+        _, measured = self._limits_of(replica.session)
         cap = min(measured, self._policy.owner_bytes_limit) - self._planned[replica.session]
         row_bytes, result_bytes = 4 * self._width, RESULT_BYTES * self._width
         saved = self._saved_bytes(group) if self._gives_sums(replica) else 0
@@ -213,17 +216,27 @@ class LayerStep:
                 for number, group in zip(numbers, groups, strict=True)
             ]
         )
-        result_bytes = RESULT_BYTES * self._width
+        result_bytes, sent_bytes = RESULT_BYTES * self._width, 0
         for number, group, request in zip(numbers, groups, requests, strict=True):
             rows = self._rows_for(group.replica)[1]
             row_bytes = rows.nbytes // len(rows)
-            seconds, _ = self._book.limits(group.replica.session, self._policy)
-            moved = group.moved_bytes(row_bytes, result_bytes)
+            seconds, _ = self._limits_of(group.replica.session)
+            sent = group.moved_bytes(row_bytes, 0)
+            moved = sent + len(group.tokens) * result_bytes
             if self._gives_sums(group.replica):
                 moved += self._saved_bytes(group)
             plan = self._auditor.plan(owner_of(group.replica)) if self._auditor else Plan.NONE
             self._flights[number] = Flight(group, request, sent_at, sent_at + seconds, plan, moved, is_retry)
-            self.moments[Moment.SENT_BYTES] += group.moved_bytes(row_bytes, 0)
+            sent_bytes += sent
+        self.moments[Moment.SENT_BYTES] += sent_bytes
+        self._next_deadline = self._earliest_deadline()
+
+    def _limits_of(self, session: Hashable) -> tuple[float, float]:
+        """(seconds to wait, bytes to move) of an owner, asked for once per step."""
+        found = self._limits.get(session)
+        if found is None:
+            found = self._limits[session] = self._book.limits(session, self._policy)
+        return found
 
     def _request(self, group: Group) -> Dispatch:
         """One frame's worth: every row once, pairs (row, expert)."""
@@ -247,7 +260,7 @@ class LayerStep:
         )
 
     def _gives_sums(self, replica: Replica) -> bool:
-        return self._policy.is_compact and replica.gives_sums and self._call.weights is not None
+        return self._takes_sums and replica.gives_sums
 
     def _weights(self, group: Group) -> Float32Array:
         assert self._call.weights is not None
@@ -264,7 +277,8 @@ class LayerStep:
     def _collect(self) -> None:
         """Until every flight has landed, failed for good, or is given up."""
         while self._flights:
-            arrival = self.waiting.next(min(flight.deadline for flight in self._flights.values()))
+            # Of flights that have landed since it may be too early, which costs one look.
+            arrival = self.waiting.next(self._next_deadline)
             if self.waiting.is_aborted:
                 self._abort()
             elif arrival is None:
@@ -273,8 +287,12 @@ class LayerStep:
                     self._transport.cancel([self._flights[number].request])
                     self._waited = max(self._waited, now - self._flights[number].sent_at)
                     self._fail(self._flights.pop(number), RowPlace.LATE, "late")
+                self._next_deadline = self._earliest_deadline()
             elif arrival.flight in self._flights:  # else: it was given up already
                 self._land(self._flights.pop(arrival.flight), arrival)
+
+    def _earliest_deadline(self) -> float:
+        return min((flight.deadline for flight in self._flights.values()), default=0.0)
 
     def _abort(self) -> None:
         self._transport.cancel([flight.request for flight in self._flights.values()])

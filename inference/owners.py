@@ -56,9 +56,14 @@ class Owner:
 
     def cap_bytes(self, longest: float, shortest: float = SHORTEST_DEADLINE_SECONDS) -> float:
         """Bytes that one step may move, there and back: the measured rate times the deadline."""
+        return self.limits(longest, shortest)[1]
+
+    def limits(self, longest: float, shortest: float = SHORTEST_DEADLINE_SECONDS) -> tuple[float, float]:
+        """`deadline_seconds` and `cap_bytes`, which is asked for in every layer, at once."""
         if self.answers == 0:
-            return FIRST_CAP_BYTES
-        return max(LEAST_CAP_BYTES, self.bytes_per_second * self.deadline_seconds(longest, shortest))
+            return longest, FIRST_CAP_BYTES
+        seconds = self.deadline_seconds(longest, shortest)
+        return seconds, max(LEAST_CAP_BYTES, self.bytes_per_second * seconds)
 
     def cost(self, now: float) -> float:
         """Expected seconds, infinite while the owner is left alone."""
