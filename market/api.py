@@ -13,7 +13,7 @@ from ninja import NinjaAPI, Status
 from ninja.security import HttpBearer
 from pydantic import Field
 
-from market import api_errors, commands, offers, presence, queries, statements
+from market import api_errors, commands, histories, offers, presence, queries, statements
 from market import api_schemas as shapes
 from market.errors import BadToken, MarketError, TooManyRequests
 from market.ledger import NODE_ACCOUNTS
@@ -212,6 +212,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
         "balance_microcredits": {**dict.fromkeys(NODE_ACCOUNTS, 0), **queries.balances(node.node_id)},
         "reason": reason.code if isinstance(reason, MarketError) else reason,
         "message": str(reason) if isinstance(reason, MarketError) else _IDLE_MESSAGES.get(reason or ""),
+        "messages": [{"at": one.at, "text": one.text} for one in histories.messages(node.node_id)],
         "lease_seconds": settings.LEASE_SECONDS,
     }
 

@@ -142,6 +142,11 @@ class HeartbeatOut(Schema):
     lease_seconds: float
 
 
+class MessageOut(Schema):
+    at: datetime
+    text: str
+
+
 class MeOut(Schema):
     node_id: str
     name: str
@@ -156,6 +161,7 @@ class MeOut(Schema):
     )
     reason: str | None = Field(description="Why the device earns nothing at the moment.")
     message: str | None
+    messages: list[MessageOut] = Field(description="What operators wrote to the owner, newest first.")
     lease_seconds: float
 
 

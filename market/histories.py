@@ -54,10 +54,10 @@ def _claim_events(node_id: str, limit: int) -> list[EventRow]:
     return list(EventRow.objects.filter(found).order_by("-position")[:limit]) if found else []
 
 
-def messages(node_id: str) -> list[Message]:
+def messages(node_id: str, limit: int = MESSAGES_SHOWN) -> list[Message]:
     """What operators wrote to the device, newest first."""
     rows = EventRow.objects.filter(stream=f"node/{node_id}", name=NodeMessaged.NAME).order_by("-version")
-    return [Message(row.recorded_at, row.body["text"], row.body["by"]) for row in rows[:MESSAGES_SHOWN]]
+    return [Message(row.recorded_at, row.body["text"], row.body["by"]) for row in rows[:limit]]
 
 
 def _in_words(body: Mapping[str, Any]) -> str:

@@ -9,12 +9,14 @@ from django.db.models.functions import TruncDate
 from django.utils import timezone
 
 from frontend.figures import DeviceLine, device_line
-from market import queries
+from market import histories, queries
+from market.histories import Message
 from market.ledger import AVAILABLE, IN_TRANSIT, PAID, PENDING
 from market.models import Hold, Node, OwnerProfile
 from market.queries import ClaimView
 
 DAYS = 30
+WORDS_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ class Money:
 
 @dataclass(frozen=True)
 class OwnDevice:
-    """A device for its owner. line: as everybody's devices are described; trust: audited passes in a row."""
+    """A device for its owner. line: as everybody's devices are described; trust: audited passes in a row.
+
+    words: the last that operators wrote to the owner.
+    """
 
     node_id: str
     line: DeviceLine
@@ -55,6 +60,7 @@ class OwnDevice:
     kernel_class: str
     leaves_at: datetime | None
     suspended_reason: str
+    words: tuple[Message, ...]
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,7 @@ def own_device(node_id: str) -> OwnDevice | None:
         kernel_class=node.kernel_class,
         leaves_at=node.leaves_at,
         suspended_reason=node.suspended_reason,
+        words=tuple(histories.messages(node_id, WORDS_SHOWN)),
     )
 
 

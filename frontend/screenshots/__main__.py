@@ -4,13 +4,13 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frontend.screenshots.pages import PAGES, SIZES, Shot
-from frontend.screenshots.scene import BUILD, OPERATOR, PASSWORD
+from frontend.screenshots.scene import BUILD, OPERATOR, OWNER, PASSWORD
 from frontend.screenshots.site import ROOT, NotStarted, Site, demo_site
 
 if TYPE_CHECKING:
@@ -49,13 +49,26 @@ def log_in(page: "Page", url: str) -> None:
     page.click("main button[type=submit]")
 
 
-def take(browser: "Browser", site: Site, shots: Iterable[Shot], folder: Path) -> list[Path]:
+def sign_in(page: "Page", url: str) -> None:
+    """As the owner of three devices."""
+    page.goto(f"{url}/me/sign-in")
+    page.fill("#in-name", OWNER)
+    page.fill("#in-password", PASSWORD)
+    page.click("form:has(#in-name) button[type=submit]")
+
+
+def take(browser: "Browser", site: Site, shots: Sequence[Shot], folder: Path) -> list[Path]:
     """One picture each; the files."""
+    states: dict[str, Any] = {"": None}
     with browser.new_context() as context:
         page = context.new_page()
         log_in(page, site.url)
-        state = context.storage_state()
+        states["operator"] = context.storage_state()
         node = "" if site.empty else _a_device(page, site.url)
+    if any(shot.who == "owner" for shot in shots):
+        with browser.new_context() as context:
+            sign_in(context.new_page(), site.url)
+            states["owner"] = context.storage_state()
     found = []
     for shot in shots:
         width, height = SIZES[shot.size]
@@ -63,7 +76,7 @@ def take(browser: "Browser", site: Site, shots: Iterable[Shot], folder: Path) ->
             viewport={"width": width, "height": height},
             color_scheme=shot.scheme,
             reduced_motion="reduce",
-            storage_state=state if shot.who else None,
+            storage_state=states[shot.who],
         ) as context:
             page = context.new_page()
             model = next(path.relative_to(ROOT) for path in (ROOT / "models").glob("*.gguf"))
@@ -86,7 +99,7 @@ def _a_device(page: "Page", url: str) -> str:
     return address.rpartition("/")[2]
 
 
-def _pictures(browser: "Browser", shots: Iterable[Shot], folder: Path, *, empty: bool) -> None:
+def _pictures(browser: "Browser", shots: Sequence[Shot], folder: Path, *, empty: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="screenshots-") as var_dir, demo_site(Path(var_dir), empty=empty) as site:
         for path in take(browser, site, shots, folder):
             sys.stdout.write(f"{path} {path.stat().st_size // 1000} kB\n")

@@ -28,12 +28,13 @@ from django.utils import timezone
 from config.celery import SAMPLE_SECONDS
 from config.tasks import CANARY_KEY
 from frontend import samples
+from frontend.owner import accounts
 from frontend.samples import Sample
-from frontend.screenshots.scene import BUILD, CLAIMS, DEVICES, OPERATOR, PASSWORD, READY
+from frontend.screenshots.scene import BUILD, CLAIMS, DEVICES, OPERATOR, OWNER, PASSWORD, READY
 from inference import backbone_status
 from inference.hot_set import pack_flags
 from inference.models import ApiKey, GenerationJob
-from market import presence, queries
+from market import commands, node_list, presence, queries
 from market.benchmarks import large
 
 SPEAK_SECONDS = 2.0
@@ -47,9 +48,19 @@ def fill(*, empty: bool) -> None:
         return
     now = timezone.now()
     large.write(BUILD, DEVICES, CLAIMS, now)
+    _owner()
     _requests()
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         _day(client, time.time())
+
+
+def _owner() -> None:
+    """Somebody with an account and three devices, one of them with a long name."""
+    owner_id = accounts.account_of(accounts.open_account(OWNER, PASSWORD))
+    commands.set_payee(owner_id, "DE89 3704 0044 0532 0130 00")
+    lines = sorted(node_list.node_lines(), key=lambda line: (-len(line.name), -line.experts))
+    for line in [line for line in lines if line.state == "working"][:3]:
+        commands.link_node(line.node_id, owner_id, by="owner", reason="added in the account")
 
 
 def _requests() -> None:

@@ -17,7 +17,7 @@ class Shot:
     address: str
     size: Literal["phone", "tablet", "desk"] = "desk"
     scheme: Literal["light", "dark"] = "light"
-    who: Literal["", "operator"] = ""
+    who: Literal["", "operator", "owner"] = ""
     wait_for: str = "main"
     focus: str = ""
     press: tuple[str, ...] = ()
@@ -50,4 +50,19 @@ OPERATOR = (
     Shot("operator-empty", "/operator/", who="operator", empty=True),
     Shot("operator-empty-alerts", "/operator/alerts", "tablet", who="operator", empty=True),
 )  # fmt: skip
-PAGES: tuple[Shot, ...] = (*OPERATOR,)
+OTHERS = (
+    Shot("playground", "/"),
+    Shot("playground-phone", "/?mode=chat", "phone", "dark"),
+    Shot("status", "/status"),
+    Shot("status-phone", "/status", "phone"),
+    Shot("join", "/join", "tablet"),
+    Shot("worker", "/worker", "phone"),
+    Shot("sign-in", "/me/sign-in", "tablet"),
+    Shot("owner", "/me/", who="owner"),
+    Shot("owner-phone", "/me/", "phone", "dark", "owner"),
+    Shot("payouts", "/payouts", who="operator"),
+    Shot("payout-draft", "/payouts/draft", who="operator"),
+    Shot("audit-log", "/payouts/audit", who="operator"),
+    Shot("keys", "/keys", "tablet", who="operator"),
+)
+PAGES: tuple[Shot, ...] = (*OPERATOR, *OTHERS)

@@ -3,7 +3,7 @@
 from market.builds import BuildDescription
 
 READY = "READY"
-OPERATOR, PASSWORD = "olga", "demonstration"
+OPERATOR, OWNER, PASSWORD = "olga", "bob", "a demonstration"
 DEVICES, CLAIMS = 240, 1_800
 # The shape of Qwen3.5-122B-A10B in Q4_K_M, with one layer more: 12,544 experts.
 BUILD = BuildDescription(

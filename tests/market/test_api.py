@@ -419,3 +419,14 @@ def test_a_lost_database_is_an_outage_and_no_defect(
 
     assert (answer.status_code, answer["Retry-After"]) == (503, "5")
     assert answer.json()["error"]["code"] == "database_unreachable"
+
+
+def test_a_device_is_told_what_operators_wrote_newest_first(client: Client) -> None:
+    device = registered()
+    commands.message_node(device.node_id, "Are you on battery?", by="olga")
+    commands.message_node(device.node_id, "Thank you.", by="olga")
+
+    said = Caller(client, device.token).get("/api/me").json()["messages"]
+
+    assert [message["text"] for message in said] == ["Thank you.", "Are you on battery?"]
+    assert {*said[0]} == {"at", "text"}

@@ -181,3 +181,9 @@ def test_pages_carry_the_policy_and_no_inline_script(client: Client, phone: Devi
         response = client.get(path)
         assert "default-src 'none'" in response["Content-Security-Policy"]
         assert Page(response.content.decode()).inline_scripts_and_styles() == []
+
+
+def test_words_of_an_operator_stand_at_the_device(client: Client, phone: Device) -> None:
+    commands.message_node(phone.node_id, "Your phone answers late in the evening.", by="olga")
+
+    assert "Your phone answers late in the evening." in client.get("/me/").content.decode()
