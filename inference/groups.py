@@ -13,6 +13,7 @@ import numpy.typing as npt
 from inference.replica_table import LayerReplicas, Replica
 
 IndexArray = npt.NDArray[np.intp]
+Rows = tuple[IndexArray, npt.NDArray[np.int64]]
 FloatArray = npt.NDArray[np.float64]
 
 NOBODY, ALL_PAUSED, HERE = -1, -2, -3
@@ -22,14 +23,17 @@ PAIR_BYTES = 4
 class Group:
     """The pairs that one replica computes, in the order of their tokens."""
 
-    __slots__ = ("_rows", "replica", "slots", "tokens")
+    __slots__ = ("_rows", "pairs", "replica", "row_range", "slots", "tokens")
 
     def __init__(self, replica: Replica, tokens: IndexArray, slots: IndexArray) -> None:
         self.replica, self.tokens, self.slots = replica, tokens, slots
-        self._rows: tuple[IndexArray, npt.NDArray[np.int64]] | None = None
+        self._rows: Rows | None = None
+        # Known beforehand where the group is a part of `PairsByOwner`: (pairs, 2) as they travel, its part of the rows.
+        self.pairs: npt.NDArray[np.uint16] | None = None
+        self.row_range: tuple[int, int] | None = None
 
     @property
-    def rows(self) -> tuple[IndexArray, npt.NDArray[np.int64]]:
+    def rows(self) -> Rows:
         """The tokens without repetition, and per pair the index into them. Found once: every layer asks several times,
         and `cached_property` takes a lock each time in Python 3.11."""
         found = self._rows
@@ -43,6 +47,59 @@ class Group:
     def moved_bytes(self, row_bytes: int, result_bytes: int) -> int:
         """Bodies of the request and its answer."""
         return len(self.rows[0]) * row_bytes + len(self.tokens) * (PAIR_BYTES + result_bytes)
+
+
+class PairsByOwner:
+    """All pairs of a step sorted by owner, then by token; groups are views of these arrays.
+
+    Numpy's cost is per call: with 32 owners a layer would pay it 32 times for arrays of a few entries. flat: the pairs'
+    flat numbers; remote_rows: the token of every row that travels, owner by owner.
+    """
+
+    def __init__(self, owner_of_pair: npt.NDArray[np.int64], expert_of_pair: npt.NDArray[np.int32], slots: int) -> None:
+        self.flat = np.argsort(owner_of_pair, kind="stable")
+        owners = owner_of_pair[self.flat]
+        self._tokens, self._slots = np.divmod(self.flat, slots)
+        changes = np.flatnonzero(owners[1:] != owners[:-1])
+        bounds = np.empty(len(changes) + 2, np.intp)
+        bounds[0], bounds[-1] = 0, len(owners)
+        np.add(changes, 1, out=bounds[1:-1])
+        starts = bounds[:-1]
+        is_new = np.empty(len(owners), bool)
+        np.not_equal(self._tokens[1:], self._tokens[:-1], out=is_new[1:])
+        is_new[starts] = True
+        row = is_new.cumsum() - 1
+        self._row_of_pair = row if len(starts) == 1 else row - np.repeat(row[starts], bounds[1:] - starts)
+        self._row_tokens = self._tokens[is_new]
+        self._wire = np.empty((len(owners), 2), np.uint16)
+        self._wire[:, 0] = self._row_of_pair
+        self._wire[:, 1] = expert_of_pair[self.flat]
+        self._bounds: list[int] = bounds.tolist()
+        self._row_bounds = [*row[starts].tolist(), len(self._row_tokens)]
+        self._owners: list[int] = owners[starts].tolist()
+        # Negative owners, whose pairs stay here, come first.
+        self._first_row = next(
+            (self._row_bounds[n] for n, owner in enumerate(self._owners) if owner >= 0), len(self._row_tokens)
+        )
+
+    @property
+    def remote_rows(self) -> IndexArray:
+        return self._row_tokens[self._first_row :]
+
+    def parts(self) -> Iterator[tuple[int, int, IndexArray]]:
+        """(owner, number of the part, its pairs' flat numbers in ascending order) of every owner that occurs."""
+        for number, owner in enumerate(self._owners):
+            yield owner, number, self.flat[self._bounds[number] : self._bounds[number + 1]]
+
+    def group(self, number: int, replica: Replica) -> Group:
+        """A part as the group of a replica."""
+        start, stop = self._bounds[number], self._bounds[number + 1]
+        first, last = self._row_bounds[number], self._row_bounds[number + 1]
+        found = Group(replica, self._tokens[start:stop], self._slots[start:stop])
+        found._rows = (self._row_tokens[first:last], self._row_of_pair[start:stop])
+        found.pairs = self._wire[start:stop]
+        found.row_range = (first - self._first_row, last - self._first_row)
+        return found
 
 
 def choose_owners(layer: LayerReplicas, costs: FloatArray, draws: FloatArray) -> npt.NDArray[np.int64]:

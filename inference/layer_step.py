@@ -27,6 +27,7 @@ from inference.groups import (
     NOBODY,
     Group,
     IndexArray,
+    PairsByOwner,
     best_owners,
     choose_owners,
     split_by_owner,
@@ -96,6 +97,8 @@ class LayerStep:
         self._limits: dict[Hashable, tuple[float, float]] = {}
         self._takes_sums = policy.is_compact and call.weights is not None
         self._next_deadline = 0.0
+        self._pairs: PairsByOwner
+        self._gathered: Float32Array | ByteArray | None = None
         self._missing: list[Group] = []
         self._encoded: Float32Array | ByteArray = call.hidden
         self._row_type = RowType.F32
@@ -161,14 +164,15 @@ class LayerStep:
         experts = self._call.expert_ids.ravel()
         groups: list[Group] = []
         local: list[IndexArray] = [np.empty(0, np.intp)]
-        for owner, flat in split_by_owner(owners[experts]):
+        self._pairs = PairsByOwner(owners[experts], experts, self._slots)
+        for owner, number, flat in self._pairs.parts():
             if owner < 0:
                 self.places[PLACES_HERE[owner]] += len(flat)
                 local.append(flat)
                 if owner == ALL_PAUSED:
                     self._missed.append(flat)
                 continue
-            group, rest = self._cut_to_cap(self._layer.replicas[owner], flat, experts)
+            group, rest = self._cut_to_cap(self._pairs.group(number, self._layer.replicas[owner]), flat, experts)
             if len(rest):
                 self.places[RowPlace.OVER_CAP] += len(rest)
                 local.append(rest)
@@ -177,11 +181,9 @@ class LayerStep:
                 groups.append(group)
         return groups, np.concatenate(local)
 
-    def _cut_to_cap(
-        self, replica: Replica, flat: IndexArray, experts: npt.NDArray[np.int32]
-    ) -> tuple[Group, IndexArray]:
+    def _cut_to_cap(self, group: Group, flat: IndexArray, experts: npt.NDArray[np.int32]) -> tuple[Group, IndexArray]:
         """The group within what its owner's uplink cap leaves in this step, and the pairs that are too many for it."""
-        group = Group(replica, flat // self._slots, flat % self._slots)
+        replica = group.replica
         _, measured = self._limits_of(replica.session)
         cap = min(measured, self._policy.owner_bytes_limit) - self._planned[replica.session]
         row_bytes, result_bytes = 4 * self._width, RESULT_BYTES * self._width
@@ -240,10 +242,6 @@ class LayerStep:
 
     def _request(self, group: Group) -> Dispatch:
         """One frame's worth: every row once, pairs (row, expert)."""
-        rows, row_of_pair = group.rows
-        pairs = np.empty((len(group.tokens), 2), np.uint16)
-        pairs[:, 0] = row_of_pair
-        pairs[:, 1] = self._call.expert_ids[group.tokens, group.slots]
         replica = group.replica
         gives_sums = self._gives_sums(replica)
         row_type, encoded = self._rows_for(replica)
@@ -255,9 +253,26 @@ class LayerStep:
             fence=replica.fence,
             claim_id=replica.claim_id,
             row_dtype=int(row_type),
-            rows=encoded[rows],
-            pairs=pairs,
+            rows=self._rows_of(group, encoded),
+            pairs=self._pairs_of(group),
         )
+
+    def _rows_of(self, group: Group, encoded: Float32Array | ByteArray) -> Float32Array | ByteArray:
+        """Each row of a group once: a part of all rows that travel, gathered at the first that asks."""
+        if group.row_range is None or encoded is not self._encoded:
+            return encoded[group.rows[0]]
+        if self._gathered is None:
+            self._gathered = encoded[self._pairs.remote_rows]
+        return self._gathered[slice(*group.row_range)]
+
+    def _pairs_of(self, group: Group) -> npt.NDArray[np.uint16]:
+        """(pairs, 2): row, expert."""
+        if group.pairs is not None:
+            return group.pairs
+        pairs = np.empty((len(group.tokens), 2), np.uint16)
+        pairs[:, 0] = group.rows[1]
+        pairs[:, 1] = self._call.expert_ids[group.tokens, group.slots]
+        return pairs
 
     def _gives_sums(self, replica: Replica) -> bool:
         return self._takes_sums and replica.gives_sums
@@ -406,7 +421,8 @@ class LayerStep:
         for owner, part in split_by_owner(owners):
             rest = flat[part]
             if owner >= 0:
-                found, rest = self._cut_to_cap(self._layer.replicas[owner], rest, experts)
+                whole = Group(self._layer.replicas[owner], rest // self._slots, rest % self._slots)
+                found, rest = self._cut_to_cap(whole, rest, experts)
                 if len(found.tokens):
                     groups.append(found)
             local.append(rest)
