@@ -1,11 +1,18 @@
 """The Celery workers as real processes over a real Valkey: canary, warm end, and the watchdog."""
 
 import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import redis
 
+from config import embedded_redis
 from config.celery import app
 from tests.e2e.processes import running
 
@@ -47,6 +54,10 @@ def send(redis_url: str, task: str, *arguments: str) -> None:
         app.send_task(task, args=arguments, queue="upkeep", connection=connection)
 
 
+def sang(client: "redis.Redis", name: str) -> bool:
+    return bool(client.keys(f"*canary:{name}"))
+
+
 def test_a_worker_serves_its_queue_and_ends_on_sigterm(redis_database: str, tmp_path: Path) -> None:
     with (
         redis.Redis.from_url(redis_database) as client,
@@ -59,6 +70,32 @@ def test_a_worker_serves_its_queue_and_ends_on_sigterm(redis_database: str, tmp_
 
         assert status == 0
         assert not worker.session_members()
+
+
+@contextmanager
+def redis_until_killed(folder: Path) -> Iterator[None]:
+    """A Redis on the socket of `folder`, with an append-only file there, that ends by SIGKILL."""
+    path = embedded_redis.socket_path(folder)
+    command = embedded_redis.command(embedded_redis.find_server(), folder, path, keep=True)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as store:
+        while not embedded_redis.answers(path):
+            assert store.poll() is None
+            time.sleep(0.05)
+        yield
+        store.kill()
+
+
+def test_a_worker_outlives_a_redis_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    url = embedded_redis.url(embedded_redis.socket_path(folder))
+    with running([*CELERY, *WORKER], tmp_path / "log", environment(url, tmp_path)) as worker:
+        for name in ("first", "second", "third"):
+            with redis_until_killed(folder), redis.Redis.from_url(url) as client:
+                send(url, "config.canary", name)
+                worker.wait_for(partial(sang, client, name), 40, f"the {name} canary sang")
+            time.sleep(1.5)  # the worker notices, and tries to connect in vain
+
+        assert worker.process.poll() is None
 
 
 def test_a_worker_without_redis_is_refused(tmp_path: Path) -> None:
