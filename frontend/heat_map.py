@@ -1,4 +1,4 @@
-"""The coverage of a model as rows of coloured bars: layers down, experts across. Pure numpy; templates draw it.
+"""The coverage of a model as rows of coloured bars: layers down, experts across. Numpy and words; templates draw it.
 
 A small model has a cell per expert. In a big one neighbours of the same level are one bar, so that the page of 12,288
 experts stays small.
@@ -10,18 +10,19 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 Replicas = npt.NDArray[np.uint16]
 
 # Levels by growing lightness contrast with the page; one hue, so that nothing depends on telling colours apart.
 NOBODY, PENDING, ONE, TWO, FEW, MANY = range(6)
 LEGEND = (
-    (NOBODY, "nobody: the backbone computes it"),
-    (PENDING, "claimed, not verified yet"),
-    (ONE, "1 replica"),
-    (TWO, "2 replicas"),
-    (FEW, "3 to 4"),
-    (MANY, "5 or more"),
+    (NOBODY, gettext_lazy("nobody: the backbone computes it")),
+    (PENDING, gettext_lazy("claimed, not verified yet")),
+    (ONE, gettext_lazy("1 replica")),
+    (TWO, gettext_lazy("2 replicas")),
+    (FEW, gettext_lazy("3 to 4")),
+    (MANY, gettext_lazy("5 or more")),
 )
 MOST_BARS = 600
 GAP = 0.08
@@ -135,13 +136,19 @@ def _bars(y: int, layer: int, row: npt.NDArray[np.uint8], live: npt.NDArray[np.u
 
 
 def _bar(y: int, layer: int, first: int, last: int, levels: npt.NDArray[np.uint8], live: npt.NDArray[np.uint16]) -> Bar:
-    where = f"experts {first} to {last - 1}" if last - first > 1 else f"expert {first}"
+    if last - first > 1:
+        where = gettext("experts %(first)d to %(last)d") % {"first": first, "last": last - 1}
+    else:
+        where = gettext("expert %(number)d") % {"number": first}
     level = int(levels[first])
-    return Bar(y, first, last, level, f"layer {layer}, {where}: {_words(level, live[first:last])}")
+    said = {"layer": layer, "where": where, "what": _words(level, live[first:last])}
+    return Bar(y, first, last, level, gettext("layer %(layer)d, %(where)s: %(what)s") % said)
 
 
 def _words(level: int, live: npt.NDArray[np.uint16]) -> str:
     if level == PENDING:
-        return "claimed"
+        return gettext("claimed")
     least, most = int(live.min()), int(live.max())
-    return f"{least} replica{'' if least == 1 else 's'}" if least == most else f"{least} to {most} replicas"
+    if least == most:
+        return ngettext("%(count)d replica", "%(count)d replicas", least) % {"count": least}
+    return gettext("%(least)d to %(most)d replicas") % {"least": least, "most": most}

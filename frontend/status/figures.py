@@ -1,11 +1,13 @@
 """The figures of `/status`, gathered at most every FRESH_SECONDS for all visitors together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.cache import cache
 from django.utils import timezone
+from django.utils.translation import get_language
 
 from frontend.figures import map_of, shown_builds
 from frontend.heat_map import LEGEND, HeatMap
@@ -37,15 +39,16 @@ class PublicStatus:
     maps: tuple[tuple[BuildDescription, HeatMap], ...]
     incidents: tuple[IncidentLine, ...]
     at: datetime
-    legend: tuple[tuple[int, str], ...] = LEGEND
+    legend: Sequence[tuple[int, object]] = LEGEND
 
 
 def public_status() -> PublicStatus:
-    """At most FRESH_SECONDS old. Raises RedisError, OperationalError."""
-    found: PublicStatus | None = cache.get(CACHE_KEY)
+    """At most FRESH_SECONDS old, in the visitor's language. Raises RedisError, OperationalError."""
+    key = f"{CACHE_KEY}/{get_language()}"
+    found: PublicStatus | None = cache.get(key)
     if found is None:
         found = collect(timezone.now())
-        cache.set(CACHE_KEY, found, FRESH_SECONDS)
+        cache.set(key, found, FRESH_SECONDS)
     return found
 
 
