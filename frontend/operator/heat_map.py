@@ -40,13 +40,24 @@ def page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"builds": builds, "measures": MEASURES.values(), "measure": measure, "build": build}
     if build is not None:
         measured = Measured(build, statuses())
-        context |= {
-            "layers": measures.layer_figures(build, measured.grid(measure)),
-            "coverage": queries.coverage_summary(build.fingerprint),
-            "live": int((queries.live_coverage(build.fingerprint) > 0).sum()),
-        }
-    context["stats"] = server_stats.snapshot()
+        context |= {"layers": measures.layer_figures(build, measured.grid(measure)), **_tiles(build)}
     return render(request, "frontend/operator/heat_map.html", context)
+
+
+@operator_page
+@require_safe
+def tiles(request: HttpRequest) -> HttpResponse:
+    """The figures above the map alone, for htmx."""
+    build = known_build(request.GET.get("build", ""))
+    return render(request, "frontend/operator/_tiles.html", {"build": build, **_tiles(build)})
+
+
+def _tiles(build: BuildDescription) -> dict[str, Any]:
+    return {
+        "stats": server_stats.snapshot(),
+        "coverage": queries.coverage_summary(build.fingerprint),
+        "live": int((queries.live_coverage(build.fingerprint) > 0).sum()),
+    }
 
 
 @operator_page

@@ -32,6 +32,15 @@ def test_the_page_has_the_map_and_the_same_as_a_table(operator: Client, swarm: "
     assert "8 of 256" in page.text_of("tiles").replace("\n", " ").replace("  ", " ")
 
 
+def test_the_figures_above_the_map_are_a_fragment_too(operator: Client, swarm: "redis.Redis") -> None:
+    commands.publish_build(demo_build(), now=MORNING)
+
+    source = operator.get(f"/operator/tiles?build={FINGERPRINT}").content.decode()
+
+    assert source.startswith('<dl class="tiles"')
+    assert "of 256" in source
+
+
 @pytest.mark.parametrize("key", MEASURES)
 def test_every_measure_has_a_page_a_table_and_cells(operator: Client, swarm: "redis.Redis", key: str) -> None:
     commands.publish_build(demo_build(), now=MORNING)
