@@ -33,7 +33,7 @@ if (form) {
     const who = document.createElement("span");
     who.className = "who";
     who.textContent = words[role];
-    line.append(who, content);
+    line.append(who, content.trim());
     conversation.append(line);
   }
 
