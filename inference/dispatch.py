@@ -116,15 +116,21 @@ class Dispatcher:
             self.book.count(call.layer, call.expert_ids, Counter({place: rows}), Counter(), [], times)
             self._count_places(call, [])
             return
-        step = LayerStep(
-            self.transport, self.book, self.policy, self.auditor, call, layer, None if hot is None else hot[call.layer]
-        )
+        hot_here = None if hot is None else hot[call.layer]
+        step = LayerStep(self.transport, self.book, self.policy, self.auditor, call, layer, hot_here)
         self._waiting[call.lane_number] = step.waiting
         step.run()
         if self._slow.look(call.layer, len(call.hidden), step.waited_seconds, step.waits):
             step.moments[Moment.SLOW_STEPS] += 1
         self.book.count(
-            call.layer, call.expert_ids, step.places, step.moments, step.used, step.times, step.missed_experts()
+            call.layer,
+            call.expert_ids,
+            step.places,
+            step.moments,
+            step.used,
+            step.times,
+            step.missed_experts(),
+            hot_here,
         )
         self._count_places(call, step.used)
 

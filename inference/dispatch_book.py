@@ -79,13 +79,15 @@ class Book:
         used: Sequence[Group],
         times: StepTimes | None,
         missed: npt.NDArray[np.int32] | None = None,
+        hot: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """One layer's outcome. times: None for a call that was not meant for workers; missed: the expert of each pair
-        that a worker holds and did not compute in time."""
+        that a worker holds and did not compute in time; hot (experts,): those that are computed here, whoever holds
+        them. They are no demand: the market would call devices to experts for which nobody will ask them."""
         demand = np.bincount(expert_ids.ravel(), minlength=self._shape[1]).astype(np.uint64)
         with self._lock:
             report = self._report
-            report.demand[layer] += demand
+            report.demand[layer] += demand if hot is None else np.where(hot, 0, demand)
             if missed is not None:
                 np.add.at(report.missed[layer], missed, 1)
             if times is not None:

@@ -54,8 +54,8 @@ class WorkKey(NamedTuple):
 
 @dataclass
 class WorkReport:
-    """Counts since the last report. demand: (layers, experts) uint64 router activations; missed: those of them that a
-    worker held and did not compute in time."""
+    """Counts since the last report. demand: (layers, experts) uint64 router activations, without those of experts that
+    are hot; missed: those of them that a worker held and did not compute in time."""
 
     demand: npt.NDArray[np.uint64]
     used_rows: Counter[WorkKey] = field(default_factory=Counter)

@@ -54,7 +54,8 @@ def test_hot_experts_are_computed_here_with_the_same_bits(dispatcher: Dispatcher
     dispatcher.take_report()
     keeper.step()
     after = logits(dispatcher)
-    places = dispatcher.take_report().places
+    report = dispatcher.take_report()
+    places, hot = report.places, keeper.plan.flags
     status = keeper.status()
     keeper.stop()
     logits(dispatcher)
@@ -63,6 +64,8 @@ def test_hot_experts_are_computed_here_with_the_same_bits(dispatcher: Dispatcher
     assert np.array_equal(after, plain)
     assert places[RowPlace.HOT] > 0.15 * PAIRS  # 20 of 256 experts
     assert places[RowPlace.HOT] + places[RowPlace.REMOTE] == PAIRS
+    assert report.demand[hot].sum() == 0  # the market must not call devices to them
+    assert report.demand[~hot].sum() == places[RowPlace.REMOTE]
     assert (status["experts"], status["pinned_bytes"]) == (20, status["bytes"])
     assert int(unpack_flags(status["flags"], 8, 32).sum()) == 20
     assert dispatcher.take_report().places == {RowPlace.REMOTE: PAIRS}
