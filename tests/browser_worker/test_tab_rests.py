@@ -81,7 +81,7 @@ def test_a_full_disk_is_said_and_costs_only_the_next_download(phone: Phone) -> N
     expect(page.locator("#storage")).to_contain_text("no more room", timeout=15_000)
 
 
-def test_a_browser_that_keeps_nothing_still_lends_and_says_so(phone: Phone) -> None:
+def test_a_browser_that_remembers_nothing_still_lends(phone: Phone) -> None:
     refuse = (
         "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError') } });"
     )

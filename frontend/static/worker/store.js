@@ -10,6 +10,12 @@ const done = (request) => new Promise((resolve, reject) => {
   request.onerror = () => reject(request.error);
 });
 
+// A write is only written when its transaction is: a full disk shows there, after the request succeeded.
+const committed = (transaction) => new Promise((resolve, reject) => {
+  transaction.oncomplete = () => resolve();
+  transaction.onabort = () => reject(transaction.error);
+});
+
 export class PieceStore {
   // `trouble`: why nothing is kept (a private window, a full disk), empty while all is well.
   static async open() {
@@ -78,7 +84,9 @@ export class PieceStore {
   async put(claim, number, piece) {
     if (!this.database) return;
     try {
-      await done(this.table("readwrite").put(piece, PieceStore.folder(claim) + number));
+      const table = this.table("readwrite");
+      table.put(piece, PieceStore.folder(claim) + number);
+      await committed(table.transaction);
     } catch (error) {
       this.note(error);
     }
