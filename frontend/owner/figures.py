@@ -1,9 +1,10 @@
 """What `/me/` shows, as plain values: devices with their claims and money, and the earnings of the last days."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from django.core.paginator import Paginator
 from django.db.models import Sum
 from django.db.models.functions import TruncDate
 from django.utils import timezone
@@ -11,11 +12,14 @@ from django.utils import timezone
 from frontend.figures import DeviceLine, device_line
 from market import histories, queries
 from market.histories import Message
-from market.ledger import AVAILABLE, IN_TRANSIT, PAID, PENDING
-from market.models import Hold, Node, OwnerProfile
+from market.ledger import AVAILABLE, IN_TRANSIT, PAID, PENDING, node_accounts
+from market.models import Balance, Hold, Node, OwnerProfile
 from market.queries import ClaimView
 
 DAYS = 30
+DEVICES_SHOWN = 25
+# SQLite allows 32,766 values in a query.
+QUERY_CHUNK = 1000
 WORDS_SHOWN = 3
 
 
@@ -35,14 +39,6 @@ class Money:
     @property
     def unpaid(self) -> int:
         return self.pending + self.available + self.in_transit
-
-    def __add__(self, other: "Money") -> "Money":
-        return Money(
-            self.pending + other.pending,
-            self.available + other.available,
-            self.in_transit + other.in_transit,
-            self.paid + other.paid,
-        )
 
 
 @dataclass(frozen=True)
@@ -65,14 +61,13 @@ class OwnDevice:
 
 @dataclass(frozen=True)
 class Account:
-    name: str
+    """devices: those of one page of the list, `page` of `pages`, counted from 1; total: the money of all of them."""
+
     devices: tuple[OwnDevice, ...]
     total: Money
     payee_hint: str
-
-    @property
-    def claims(self) -> int:
-        return sum(len(device.claims) for device in self.devices)
+    page: int
+    pages: int
 
 
 @dataclass(frozen=True)
@@ -89,22 +84,38 @@ class Day:
         return self.held + self.released
 
 
-def device_ids(owner_id: str) -> list[str]:
-    """Devices of an account, newest first; erased ones too, their money is still the account's."""
+def device_ids(owner_id: str, *, erased: bool = True) -> list[str]:
+    """Devices of an account, newest first; erased ones too, unless they are not wanted: their past is the account's."""
     nodes = Node.objects.filter(owner_id=owner_id)
+    if not erased:
+        nodes = nodes.filter(erased_at__isnull=True)
     return list(nodes.order_by("-registered_at", "node_id").values_list("node_id", flat=True))
 
 
-def account(owner_id: str) -> Account:
+def account(owner_id: str, page: str = "1") -> Account:
+    """page: as asked for; whatever is no page of the list is its first or last one."""
     profile = OwnerProfile.objects.filter(owner_id=owner_id).first()
-    devices = [device for node_id in device_ids(owner_id) if (device := own_device(node_id)) is not None]
-    total = sum((device.money for device in devices), Money())
+    present = device_ids(owner_id, erased=False)
+    listed = Paginator(present, DEVICES_SHOWN)
+    shown = listed.get_page(page)
+    devices = [device for node_id in shown.object_list if (device := own_device(node_id)) is not None]
     return Account(
-        name=profile.name if profile else "",
         devices=tuple(devices),
-        total=total,
+        total=money_of_all(present),
         payee_hint=payee_hint(profile.payee if profile else ""),
+        page=shown.number,
+        pages=listed.num_pages,
     )
+
+
+def money_of_all(node_ids: list[str]) -> Money:
+    """The money of many devices together, in few queries."""
+    sums: Counter[str] = Counter()
+    for start in range(0, len(node_ids), QUERY_CHUNK):
+        accounts = [name for node_id in node_ids[start : start + QUERY_CHUNK] for name in node_accounts(node_id)]
+        for row in Balance.objects.filter(account__in=accounts):
+            sums[row.account.rpartition("/")[2]] += row.balance_microcredits
+    return Money(sums[PENDING], sums[AVAILABLE], sums[IN_TRANSIT], sums[PAID])
 
 
 def own_device(node_id: str) -> OwnDevice | None:

@@ -49,7 +49,7 @@ def _page(request: HttpRequest, *, status: int = 200, **context: object) -> Http
     owner_id = owner_of(request)
     days = figures.earnings_by_day(figures.device_ids(owner_id))
     shown = {
-        "account": figures.account(owner_id),
+        "account": figures.account(owner_id, request.GET.get("page", "1")),
         "chart": chart(days),
         "days": [day for day in reversed(days) if day.earned or day.forfeited],
         "strays": _strays(request),
@@ -65,7 +65,8 @@ def _page(request: HttpRequest, *, status: int = 200, **context: object) -> Http
 @require_safe
 def devices(request: HttpRequest) -> HttpResponse:
     """What changes of the devices, for htmx; open forms beside it stay as they are."""
-    return render(request, "frontend/owner/live.html", {"account": figures.account(owner_of(request))})
+    account = figures.account(owner_of(request), request.GET.get("page", "1"))
+    return render(request, "frontend/owner/live.html", {"account": account})
 
 
 def _strays(request: HttpRequest) -> list[tuple[str, str]]:

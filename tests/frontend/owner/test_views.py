@@ -157,6 +157,22 @@ def test_the_statement_names_the_device_of_each_line(client: Client, phone: Devi
     assert float(lines[0]["amount_credits"]) > 0
 
 
+def test_many_devices_are_listed_page_by_page_and_counted_together(client: Client, phone: Device, bob: User) -> None:
+    earned = queries.balances(phone.node_id)["pending"]
+    for number in range(25):
+        newer = registered(f"rack {number:02}", now=timezone.now())
+        commands.link_node(newer.node_id, account_of(bob), by="owner", reason="tested")
+
+    first, last = shown(client), Page(client.get("/me/?page=2").content.decode())
+
+    assert "Page 1 of 2" in first.text
+    assert "Bob's phone" not in first.text
+    assert "Bob's phone" in last.text
+    assert f"{earned / 1e6:.6f}".rstrip("0") in first.text_of("money")
+    assert client.get("/me/?page=nonsense").status_code == 200
+    assert f'id="state-{phone.node_id}"' in client.get("/me/devices?page=2").content.decode()
+
+
 @pytest.mark.parametrize("act", ["token", "leave", "forget"])
 def test_the_devices_of_others_do_not_exist(client: Client, bob: User, act: str) -> None:
     other = registered("Carol's")
