@@ -12,12 +12,24 @@ const toBase64 = (bytes) => {
 let kernels = null;
 let kernel = null;
 
+async function fill(kernel, response) {
+  let at = 0;
+  for (const reader = response.body.getReader(); ; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    kernel.bytes().set(value, at);
+    at += value.length;
+  }
+}
+
 const functions = {
   async start(options) {
     kernels?.stop();
     kernel = null;
     kernels = await openKernels(options);
-    return { kernelClass: kernels.kernelClass, threads: kernels.threads, isolated: globalThis.crossOriginIsolated };
+    return {
+      kernelClass: kernels.kernelClass, threads: kernels.threads, isolated: globalThis.crossOriginIsolated, gpu: Boolean(kernels.gpu),
+    };
   },
 
   // Loads the slice at /slice in place of the one before; the bytes of memory that it takes then.
@@ -25,16 +37,18 @@ const functions = {
     const response = await fetch("/slice");
     const size = Number(response.headers.get("content-length"));
     kernel?.close();
-    kernel = await kernels.open(size);
-    let at = 0;
-    for (const reader = response.body.getReader(); ; ) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      kernel.bytes().set(value, at);
-      at += value.length;
-    }
+    kernel = await kernels.open(size, async (other) => fill(other, await fetch("/slice")));
+    await fill(kernel, response);
     await kernel.open();
     return kernel.memoryBytes();
+  },
+
+  isOnCard: () => kernel.isOnCard ?? false,
+  cardBuffers: () => kernels.gpu.buffers.size,
+  closeSlice: () => kernel.close(),
+  loseCard: async () => {
+    kernels.gpu.device.destroy();
+    await kernels.gpu.device.lost;
   },
 
   async compute(dtype, count, rows, pairs, pairCount, weights, asHalf) {

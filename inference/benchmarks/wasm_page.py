@@ -38,6 +38,8 @@ window.ask = (name, given) => new Promise((resolve, reject) => {
 });
 window.ready = true;
 </script>"""
+# Arguments that give Chromium a WebGPU adapter without a graphics card.
+SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
 # What browsers want before threads may share memory.
 ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 
@@ -139,12 +141,12 @@ class WasmPage:
 
     def start(self, options: dict[str, Any]) -> None:
         """Computes with these options from now on; `started` says what came of them. No slice is open then."""
-        self.started = self._ask("start", options)
+        self.started = self.ask("start", options)
 
     def open(self, path: Path) -> int:
         """Loads a slice in place of the one before; the bytes of memory that it takes."""
         self._server.slice = path
-        return int(self._ask("openSlice"))
+        return int(self.ask("openSlice"))
 
     def run(self, script: str, argument: Any = None) -> Any:
         """What a JavaScript function gives for `argument`; the modules are at `/NAME.js`."""
@@ -152,18 +154,24 @@ class WasmPage:
 
     def digest(self, data: bytes) -> str:
         """SHA-256 as the kernel computes it."""
-        return str(self._ask("digest", base64.b64encode(data).decode()))
+        return str(self.ask("digest", base64.b64encode(data).decode()))
 
     def digest_bytes_per_second(self, size: int) -> float:
-        return float(self._ask("digestSpeed", size))
+        return float(self.ask("digestSpeed", size))
 
     def memory_bytes(self) -> int:
         """What the slice that is open takes now, requests included."""
-        return int(self._ask("memoryBytes"))
+        return int(self.ask("memoryBytes"))
 
     def compute(self, rows: Float32Array | ByteArray, expert_ids: IntArray) -> Float32Array:
         """As `inference.kernel.ExpertKernel.compute`. Raises playwright's Error where the kernel throws."""
-        answer = self._ask("compute", *_request(rows, expert_ids))
+        answer = self.ask("compute", *_request(rows, expert_ids))
+        return np.frombuffer(base64.b64decode(answer), "<f4").reshape(len(expert_ids), -1)
+
+    def compute_while(self, name: str, rows: Float32Array | ByteArray, expert_ids: IntArray) -> Float32Array:
+        """The same, while another function of kernel_worker.js runs."""
+        script = "([name, given]) => Promise.all([ask('compute', given), ask(name, [])]).then(([answer]) => answer)"
+        answer = self._page.evaluate(script, [name, _request(rows, expert_ids)])
         return np.frombuffer(base64.b64decode(answer), "<f4").reshape(len(expert_ids), -1)
 
     def sums(
@@ -171,14 +179,15 @@ class WasmPage:
     ) -> Float32Array:
         """Partial sums as `inference.rows.partial_sums`; pairs (P, 2) of (row, expert), weights (P,)."""
         request = [0, len(rows), _text(rows), _text(pairs), len(pairs), _text(weights), as_half]
-        answer = base64.b64decode(self._ask("compute", *request))
+        answer = base64.b64decode(self.ask("compute", *request))
         return np.frombuffer(answer, "<f2" if as_half else "<f4").reshape(len(rows), -1).astype(np.float32)
 
     def rows_per_second(self, rows: Float32Array | ByteArray, expert_ids: IntArray, seconds: float) -> float:
         """The speed of computing this again and again, the copies to and from the kernel's memory included."""
-        return float(self._ask("time", *_request(rows, expert_ids), seconds))
+        return float(self.ask("time", *_request(rows, expert_ids), seconds))
 
-    def _ask(self, name: str, *given: Any) -> Any:
+    def ask(self, name: str, *given: Any) -> Any:
+        """What a function of kernel_worker.js answers."""
         return self._page.evaluate("([name, given]) => ask(name, given)", [name, list(given)])
 
 

@@ -19,15 +19,24 @@ export function checkManifest(manifest, claim) {
   if (!same || !fits) throw new BadAnswer("the server's manifest is not that of the claimed slice");
 }
 
-// {kernel, sha256, receivedBytes}. kernels.open(size): room for a slice, as kernel.js; progress(doneBytes, sizeBytes) after
-// each piece. Throws ServerError, BadAnswer, RangeError (no memory), BadSlice; AbortError when `signal` says so.
+// {kernel, sha256, receivedBytes}. kernels: kernels.js; progress(doneBytes, sizeBytes) after each piece. Throws ServerError,
+// BadAnswer, RangeError (no memory), BadSlice; AbortError when `signal` says so.
 export async function downloadSlice({ market, store, kernels, sha256, claim, progress, signal }) {
   const manifest = await market.manifest(claim);
   checkManifest(manifest, claim);
-  const kernel = await kernels.open(manifest.size);
+  const source = { market, store, sha256, claim, manifest };
+  const refill = (again) => fill(again, source, () => {}, new AbortController().signal);
+  const kernel = await kernels.open(manifest.size, refill);
+  await store.expect(claim, manifest.size);
+  const receivedBytes = await fill(kernel, source, progress, signal);
+  await kernel.open();
+  return { kernel, sha256: manifest.sha256, receivedBytes };
+}
+
+// Writes the slice into a kernel's memory; the bytes that came from the server.
+async function fill(kernel, { market, store, sha256, claim, manifest }, progress, signal) {
   let receivedBytes = 0;
   progress(0, manifest.size);
-  await store.expect(claim, manifest.size);
   for (let number = 0; number < manifest.pieces.length; number++) {
     signal.throwIfAborted();
     const start = number * manifest.piece_bytes, stop = Math.min(start + manifest.piece_bytes, manifest.size);
@@ -42,8 +51,7 @@ export async function downloadSlice({ market, store, kernels, sha256, claim, pro
     progress(stop, manifest.size);
   }
   if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer("the pieces do not give the slice of the manifest");
-  await kernel.open();
-  return { kernel, sha256: manifest.sha256, receivedBytes };
+  return receivedBytes;
 }
 
 async function fetchPiece(market, claim, start, stop, right, signal) {

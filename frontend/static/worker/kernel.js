@@ -80,7 +80,8 @@ export class SliceKernel {
     const parts = merged
       ? [["gate", merged, 0, 2], ["up", merged, 1, 2], ["down", names.get("down"), 0, 1]]
       : ["gate", "up", "down"].map((role) => [role, names.get(role), 0, 1]);
-    for (const [role, tensor, part, shares] of parts) this.describe(role, tensor, part, shares);
+    this.matrices = parts.map(([role, tensor, part, shares]) => this.matrix(role, tensor, part, shares));
+    this.describe();
     for (const role of Object.values(ROLES)) {
       this.reserve(this.end + this.exports.arrange_bytes(role));
       this.exports.arrange(role, this.end);
@@ -88,17 +89,40 @@ export class SliceKernel {
   }
 
   // One matrix; `part` of `shares`: its place in a tensor that holds gate and up of each expert one after the other.
-  describe(role, tensor, part, shares) {
+  matrix(role, tensor, part, shares) {
     if (!tensor || tensor.shape.length !== 3 || tensor.shape[2] !== this.last - this.first) throw new BadSlice(`the ${role} tensor is missing`);
     const [nIn, nOut, experts] = tensor.shape;
     const [narrow, wide] = role === "down" ? [nOut, nIn] : [nIn, nOut / shares];
     this.nFf ??= wide;
     if (narrow !== this.nEmbd || wide !== this.nFf) throw new BadSlice(`the ${role} tensor has another width`);
-    const expertBytes = this.expertBytes(tensor);
+    const expertBytes = this.expertBytes(tensor), partBytes = expertBytes / shares;
     if (!(tensor.offset + expertBytes * experts <= this.size)) throw new BadSlice(`the ${role} tensor is cut off`);
-    const data = this.start + tensor.offset + (part * expertBytes) / shares;
-    const status = this.exports.describe(ROLES[role], tensor.type, nIn, nOut / shares, data, expertBytes, experts);
-    if (status) throw new BadSlice(`the ${role} tensor cannot be computed: ${WHY[status]}`);
+    return { role, type: tensor.type, nIn, nOut: nOut / shares, data: this.start + tensor.offset + part * partBytes, partBytes, expertBytes };
+  }
+
+  // Tells the kernel where the matrices lie. Throws BadSlice.
+  describe() {
+    for (const { role, type, nIn, nOut, data, expertBytes } of this.matrices) {
+      const status = this.exports.describe(ROLES[role], type, nIn, nOut, data, expertBytes, this.last - this.first);
+      if (status) throw new BadSlice(`the ${role} tensor cannot be computed: ${WHY[status]}`);
+    }
+  }
+
+  // ggml type numbers by role.
+  get types() {
+    return Object.fromEntries(this.matrices.map(({ role, type }) => [role, type]));
+  }
+
+  // Becomes able to prepare rows for another kernel's slice, without its weights.
+  takeShape({ layer, first, last, nEmbd, nFf, build, matrices }) {
+    Object.assign(this, { layer, first, last, nEmbd, nFf, build, matrices });
+    this.describe();
+  }
+
+  // Views of the weights by expert: [gate, up, down] each.
+  matrixBytes() {
+    return Array.from({ length: this.last - this.first }, (_, expert) =>
+      this.matrices.map(({ data, partBytes, expertBytes }) => new Uint8Array(this.memory.buffer, data + expert * expertBytes, partBytes)));
   }
 
   expertBytes({ type, shape }) {
@@ -113,10 +137,10 @@ export class SliceKernel {
   }
 
   // rows: rowCount rows as they came; pairs: pairCount times (row u16, expert u16), both Uint8Array.
-  // Returns a Uint8Array of pairCount rows of nEmbd float32, in the order of the pairs; with weights (pairCount float32,
+  // Resolves to a Uint8Array of pairCount rows of nEmbd float32, in the order of the pairs; with weights (pairCount float32,
   // as Uint8Array) rowCount rows instead, sums of the pairs' rows times their weights, float32 or float16 (`asHalf`).
-  // Throws BadRequest, UnknownExpert.
-  compute(rowDtype, rowCount, rows, pairs, pairCount, weights = null, asHalf = false) {
+  // One request at a time. Rejects with BadRequest, UnknownExpert.
+  async compute(rowDtype, rowCount, rows, pairs, pairCount, weights = null, asHalf = false) {
     const asked = this.check(rowDtype, rowCount, rows, pairs, pairCount);
     const n = this.nEmbd, most = this.exports.most_pairs();
     const factors = weights && numbers(Float32Array, weights);
@@ -124,7 +148,7 @@ export class SliceKernel {
     const order = inOrder(asked, pairCount, most);
     for (let start = 0; start < pairCount; start += most) {
       const chosen = order.subarray(start, start + most);
-      const values = this.computeSome(rowDtype, rows, asked, chosen);
+      const values = await this.computeSome(rowDtype, rows, asked, chosen);
       chosen.forEach((pair, place) => {
         const row = values.subarray(place * n, (place + 1) * n);
         if (factors) addWeighted(answer, asked[2 * pair] * n, row, factors[pair]);
@@ -148,23 +172,30 @@ export class SliceKernel {
 
   // Some pairs (their numbers, few enough for one call); a view of their rows, good until the next call.
   computeSome(rowDtype, rows, asked, chosen) {
+    const { outAt } = this.place(rowDtype, rows, asked, chosen);
+    if (this.pool) this.pool.run(this.threads, (parts) => this.exports.work(0, parts));
+    else this.exports.work(0, 1);
+    return new Float32Array(this.memory.buffer, outAt, chosen.length * this.nEmbd);
+  }
+
+  // Puts some pairs and their rows into memory. {places: Map row -> its place among the prepared rows, which begin at
+  // rowsAt; outAt: where `work` puts the answer}.
+  place(rowDtype, rows, asked, chosen) {
     const rowBytes = this.rowBytes(rowDtype), places = new Map(), pairs = new Uint16Array(2 * chosen.length);
     chosen.forEach((pair, i) => {
       const row = asked[2 * pair];
       if (!places.has(row)) places.set(row, places.size);
       pairs.set([places.get(row), asked[2 * pair + 1]], 2 * i);
     });
-    const rowsAt = this.end, pairsAt = aligned(rowsAt + places.size * rowBytes), outAt = aligned(pairsAt + pairs.byteLength);
-    const scratchAt = aligned(outAt + chosen.length * this.nEmbd * 4);
-    this.reserve(scratchAt + this.exports.scratch_bytes(places.size, chosen.length));
+    const cameAt = this.end, pairsAt = aligned(cameAt + places.size * rowBytes), outAt = aligned(pairsAt + pairs.byteLength);
+    const rowsAt = aligned(outAt + chosen.length * this.nEmbd * 4);
+    this.reserve(rowsAt + this.exports.scratch_bytes(places.size, chosen.length));
     const memory = new Uint8Array(this.memory.buffer);
-    for (const [row, place] of places) memory.set(rows.subarray(row * rowBytes, (row + 1) * rowBytes), rowsAt + place * rowBytes);
+    for (const [row, place] of places) memory.set(rows.subarray(row * rowBytes, (row + 1) * rowBytes), cameAt + place * rowBytes);
     memory.set(new Uint8Array(pairs.buffer), pairsAt);
-    const status = this.exports.begin(rowsAt, rowDtype, places.size, pairsAt, chosen.length, this.first, outAt, scratchAt);
+    const status = this.exports.begin(cameAt, rowDtype, places.size, pairsAt, chosen.length, this.first, outAt, rowsAt);
     if (status) throw new BadRequest(WHY[status]);
-    if (this.pool) this.pool.run(this.threads, (parts) => this.exports.work(0, parts));
-    else this.exports.work(0, 1);
-    return new Float32Array(this.memory.buffer, outAt, chosen.length * this.nEmbd);
+    return { places, outAt, rowsAt };
   }
 
   // float32 to float16, as a Uint8Array.

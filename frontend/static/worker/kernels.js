@@ -1,14 +1,20 @@
-// What computes here: threads where the browser lets them share memory, else one.
+// What computes here, the quickest that there is: a graphics card; threads, where the browser lets them share memory; one
+// thread. Feature detection is this file.
 
+import { GPU_KERNEL_CLASS, Gpu } from "./gpu.js";
+import { GpuKernel } from "./gpu_kernel.js";
 import { KERNEL_CLASS, SliceKernel, TYPES, compileKernel } from "./kernel.js";
 import { Pool, defaultThreads } from "./pool.js";
 
 const MOST_THREADS = 8; // as kernel/workspace.h
 
-// {module, open(size), stop(), kernelClass, types, threads}. module: for Sha256; open: room for a slice, as SliceKernel.
-// Threads that do not start leave one. Rejects where the browser cannot compute at all.
-export async function openKernels({ threads = defaultThreads() } = {}) {
+// Resolves to {module, open(size, refill), stop(), kernelClass, types, threads, gpu}. module: for Sha256; open: room for a
+// slice, used as SliceKernel; refill(kernel): writes the slice into a SliceKernel again, should the card be lost; gpu: Gpu
+// or null. gpu: "auto", "any" (one that the processor plays, too) or false. What does not start is done without. Rejects
+// where the browser cannot compute at all.
+export async function openKernels({ threads = defaultThreads(), gpu: wish = "auto" } = {}) {
   const module = await compileKernel(new URL("./kernel.wasm", import.meta.url));
+  const gpu = wish ? await Gpu.open({ anyAdapter: wish === "any" }) : null;
   let pool = null, shared = module;
   if (threads > 1) {
     try {
@@ -18,7 +24,12 @@ export async function openKernels({ threads = defaultThreads() } = {}) {
       console.warn("one thread only:", error);
     }
   }
-  const open = (size) => new SliceKernel(pool ? shared : module, size, pool);
-  const stop = () => pool?.stop();
-  return { module, open, stop, kernelClass: KERNEL_CLASS, types: TYPES, threads: pool ? pool.threads : 1 };
+  const openWasm = (size) => new SliceKernel(pool ? shared : module, size, pool);
+  const open = (size, refill) => (gpu && refill && !gpu.isLost ? new GpuKernel(gpu, module, openWasm, size, refill) : openWasm(size));
+  const stop = () => {
+    pool?.stop();
+    gpu?.stop();
+  };
+  const kernelClass = gpu ? GPU_KERNEL_CLASS : KERNEL_CLASS;
+  return { module, open, stop, kernelClass, types: TYPES, threads: pool ? pool.threads : 1, gpu };
 }
