@@ -43,6 +43,8 @@ def test_no_other_module_reads_the_environment() -> None:
         "frontend/browser_worker/build.py",
         "inference/benchmarks/api/stack.py",
         "inference/benchmarks/relay/server.py",
+        "inference/benchmarks/scale/stack.py",
+        "inference/benchmarks/scale/writer.py",
         "inference/chaos/processes.py",
         "inference/demos/served.py",
         # The worker runs without settings; its token must not stand on a command line.

@@ -92,7 +92,7 @@ def _requests(stack: ScaleStack, asker: Child, plan: Plan) -> Result:
         return side
 
     two, one = _pairs(plan, through(2), through(1))
-    extra = {"peer_samples": one, "failed": failed, **_shared()}
+    extra = {"peer_samples": one, "failed": failed, "note": f"{failed} failed; {_shared()['note']}"}
     return Result("requests, 2 web processes", "requests/s", two, "1 web process", one, extra=extra)
 
 
