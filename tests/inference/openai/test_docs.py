@@ -2,11 +2,12 @@
 
 import inspect
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.urls import URLPattern
+from django.urls import URLPattern, URLResolver
 
 from frontend import urls as page_urls
 from inference.openai import errors, parameters
@@ -20,16 +21,22 @@ def page() -> str:
     return (settings.BASE_DIR / "docs" / "api.md").read_text()
 
 
+def addresses(prefix: str, patterns: Iterable[URLPattern | URLResolver]) -> Iterator[str]:
+    """Those that have a name; values in them are X. The operator's pages are in docs/operator.md, by their names."""
+    for pattern in patterns:
+        address = prefix + re.sub(r"<[^>]+>", "X", str(pattern.pattern))
+        if isinstance(pattern, URLResolver):
+            if address != "/operator/":
+                yield from addresses(address, pattern.url_patterns)
+        elif pattern.name is not None:
+            yield address
+
+
 def test_every_address_is_listed(page: str) -> None:
-    patterns = [*(("/v1/", pattern) for pattern in api_urls.urlpatterns), *(("/", p) for p in page_urls.urlpatterns)]
     listed = re.sub(r"[A-Z]{2,}", "X", page)  # /v1/models/NAME -> /v1/models/X
 
-    missing = []
-    for prefix, pattern in patterns:
-        assert isinstance(pattern, URLPattern)
-        address = prefix + re.sub(r"<[^>]+>", "X", str(pattern.pattern))
-        if pattern.name is not None and f" {address}`" not in listed and f" {address}?" not in listed:
-            missing.append(address)
+    patterns = [*addresses("/v1/", api_urls.urlpatterns), *addresses("/", page_urls.urlpatterns)]
+    missing = [address for address in patterns if f" {address}`" not in listed and f" {address}?" not in listed]
 
     assert missing == []
 
