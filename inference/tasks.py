@@ -2,12 +2,14 @@
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import redis
 from celery import shared_task
 from django.conf import settings
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
 from inference import backbone_status, jobs, token_stream
 from inference.errors import Draining, InferenceError, QueueFull
@@ -69,7 +71,25 @@ def generate(generation_id: str) -> None:
         jobs.release_job(job)
         generate.apply_async((generation_id,), countdown=RETRY_SECONDS)
         return
-    jobs.finish_job(job, finish=finish, generated=generated, error=reason)
+    patiently(lambda: jobs.finish_job(job, finish=finish, generated=generated, error=reason))
+
+
+def patiently(write: Callable[[], object], patience_seconds: float = 600.0) -> None:
+    """Writes what nobody else would write later, also when the database is away for a while.
+
+    A generation that has ended but is not closed would count as running for as long as its backbone lives.
+    """
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            write()
+            return
+        except (OperationalError, InterfaceError) as error:
+            if time.monotonic() > until:
+                raise
+            logger.warning("the end of a generation cannot be written yet: %s", error)
+            connection.close()
+            time.sleep(RETRY_SECONDS)
 
 
 @shared_task(name="inference.rescue", ignore_result=True)
