@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 from django.core.cache import cache
+from django.utils import translation
 from pytest_django import Settings
 
 from frontend.playground import views as playground_views
@@ -18,6 +19,13 @@ from tests.inference.statuses import backbone as status_of_backbone
 def _empty_cache() -> None:
     """Figures and rate limits live in the cache; no test sees another one's."""
     cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def _language_of_nobody() -> Iterator[None]:
+    """A request in another language leaves it to its thread; the next request chooses its own, the next test none."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)
