@@ -34,6 +34,7 @@ from relay.errors import (
 )
 from relay.frames import HEADER_BYTES, Body, Frame, Role, decode_frames
 from relay.messages import pong_frame, read_status, reject_frame, welcome_frame
+from relay.node_presence import NodePresence
 from relay.outbound import BACKBONE_LIMITS, WORKER_LIMITS, Outbound
 from relay.protocol import Action, State, accepted, closed, read_preamble, receive_run, welcomed
 from relay.records import Hello, Replica, Welcome
@@ -42,7 +43,6 @@ from relay.roster import REPLACED_MESSAGE, Backbone, Came, Roster, Worker
 logger = logging.getLogger(__name__)
 
 HELLO_SECONDS = 10.0
-PRESENCE_SECONDS = 10.0
 MISSED_PINGS = 3
 # A worker may report as often as it likes; the market is asked this often at most.
 STATUS_SECONDS = 1.0
@@ -89,14 +89,13 @@ class Connection:
         self._role: Role | None = None
         self._outbound = Outbound(WORKER_LIMITS)
         self._hello: Hello | None = None
-        self._node_id = ""
+        self._presence: NodePresence | None = None
         self._number = 0
         self._held: tuple[Replica, ...] = ()
         self._status: Frame | None = None
         self._reports = 0
         self._heard = monotonic()
         self._has_read = monotonic()
-        self._marked = 0.0
         self._ending: tuple[CloseCode, str] | None = None
         self._writable = asyncio.Event()
         self._recheck_due = asyncio.Event()
@@ -147,16 +146,8 @@ class Connection:
 
     async def note_left(self) -> None:
         """Tells the market that the worker's socket closed, unless a newer session of the same device is there."""
-        if not self._node_id:
-            return
-        try:
-            if await self._authenticator.is_newest(self._node_id, f"{self._roster.boot}/{self._number}"):
-                await self._authenticator.mark_left(self._node_id)
-        except MarketAway as error:
-            logger.debug("%s could not be marked as gone: %s", self._name(), error)
-        except Exception:
-            # Presence is a hint: without it, placement waits until the silence is noticed.
-            logger.exception("%s could not be marked as gone", self._name())
+        if self._presence is not None:
+            await self._presence.mark_left()
 
     # --- the roster's Link --------------------------------------------------------------------------------------------
 
@@ -339,7 +330,7 @@ class Connection:
 
     def _join_worker(self, hello: Hello, standing: Standing) -> None:
         node = standing.node
-        self._node_id = node.node_id
+        self._presence = NodePresence(self._authenticator, node.node_id, f"{self._roster.boot}/{self._number}")
         self._held = hello.replicas
         worker = Worker(
             session=self._number,
@@ -356,7 +347,8 @@ class Connection:
     async def _keep_alive(self) -> None:
         """Pings; ends a session of which nothing was heard while three pings went out; tells the market who is here."""
         while True:
-            await self._mark_seen()
+            if self._presence is not None:
+                await self._presence.mark_seen(self._heard)
             self._outbound.probe()
             self._writable.set()
             await asyncio.sleep(self._timing.ping_seconds)
@@ -370,17 +362,6 @@ class Connection:
                 message = f"{self.unread_bytes} bytes were sent, and nothing was read during {MISSED_PINGS} pings"
                 self.end(CloseCode.SILENT, message)
                 return
-
-    async def _mark_seen(self) -> None:
-        if not self._node_id or monotonic() - self._marked < PRESENCE_SECONDS or self._heard <= self._marked:
-            return
-        self._marked = monotonic()
-        try:
-            await self._authenticator.mark_seen(self._node_id)
-        except MarketAway as error:
-            logger.debug("%s could not be marked as seen: %s", self._name(), error)
-        except Exception:
-            logger.exception("%s could not be marked as seen", self._name())
 
     async def _recheck(self) -> None:
         """Asks the market again, at intervals and when the worker reports a change; the roster follows."""
@@ -406,7 +387,7 @@ class Connection:
                 await admit_backbone(hello, self._authenticator)
                 return
             standing = check_standing(await self._authenticator.standing(hello.token))
-            if not await self._authenticator.is_newest(self._node_id, f"{self._roster.boot}/{self._number}"):
+            if self._presence is not None and not await self._presence.is_newest():
                 self.end(CloseCode.REPLACED, REPLACED_MESSAGE, RejectCode.REPLACED)
                 return
         except Rejected as error:
@@ -435,4 +416,5 @@ class Connection:
 
     def _name(self) -> str:
         role = "connection" if self._role is None else self._role.name.lower()
-        return f"{role} {self._number} {self._node_id}".strip()
+        node = "" if self._presence is None else self._presence.node_id
+        return f"{role} {self._number} {node}".strip()

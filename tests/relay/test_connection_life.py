@@ -99,7 +99,9 @@ async def test_a_ping_is_answered_with_its_token(dial: Dial) -> None:
     assert (await bob.next(FrameType.PONG)).body == b"abcdefgh"
 
 
-async def test_a_session_that_answers_no_ping_is_closed_after_three(dial: Dial, roster: Roster) -> None:
+async def test_a_session_that_answers_no_ping_is_closed_after_three_and_the_market_told(
+    dial: Dial, roster: Roster, market: FakeMarket
+) -> None:
     bob = dial(ping_seconds=0.05)
     bob.answers_pings = False
     await bob.join(Role.WORKER)
@@ -109,6 +111,8 @@ async def test_a_session_that_answers_no_ping_is_closed_after_three(dial: Dial, 
     assert code == CloseCode.SILENT
     assert 3 <= len([frame for frame in frames if frame.type is FrameType.PING]) <= 4
     assert not roster.workers
+    # Before the socket is gone: where the other end is dead, a server may wait long for its farewell.
+    assert market.left == ["bob"]
 
 
 async def test_a_session_that_answers_pings_stays(dial: Dial, roster: Roster) -> None:
