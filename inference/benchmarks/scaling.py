@@ -42,11 +42,11 @@ class Plan:
 
     workers: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     rows_per_second: float = 300.0
-    sequences: int = 16
-    lanes: int = 16
+    sequences: int = 32
+    lanes: int = 24
     seconds: float = 10.0
     warm: float = 3.0
-    calibration: int = 7
+    calibration: int = 4
 
 
 QUICK = Plan(workers=(1, 3), rows_per_second=200.0, sequences=4, lanes=2, seconds=0.8, warm=0.2, calibration=2)

@@ -88,7 +88,7 @@ class Client:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def ask(self, **order: float | str) -> dict[str, Any]:
+    def ask(self, **order: object) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()

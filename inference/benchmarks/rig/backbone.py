@@ -149,19 +149,9 @@ class Backbone:
 
     def use(self, group: str, workers: int) -> dict[str, Any]:
         """Raises TimeoutError."""
-        deadline = time.monotonic() + JOIN_SECONDS
-        while len(sessions := self._sessions(group)) < workers:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(sessions)} of {workers} workers of {group} are there")
-            time.sleep(0.02)
-        replicas = [
-            Replica(key, session.node_id, held.claim_id, held.fence, held.layer, held.first, held.last,
-                    session.kernel_class, gives_sums=True, takes_q8_0=True)
-            for key, session in sessions.items()
-            for held in session.replicas
-        ]  # fmt: skip
+        replicas = replicas_of(self.link, group, workers)
         self._table_of(replicas)
-        return {"replicas": len(replicas), "workers": len(sessions)}
+        return {"replicas": len(replicas), "workers": len({replica.session for replica in replicas})}
 
     def round(self, steps: int) -> dict[str, Any]:
         self._tokens = 0
@@ -233,11 +223,6 @@ class Backbone:
 
         return on_event
 
-    def _sessions(self, group: str) -> dict[Any, Any]:
-        every = self.link.sessions.items()
-        # A session without replicas is one whose STATUS is still on its way.
-        return {key: one for key, one in every if one.node_id.startswith(f"{group}/") and one.replicas}
-
     def _table_of(self, replicas: list[Replica]) -> None:
         self.dispatcher.set_replicas(ReplicaTable(replicas, experts_per_layer=self.index.experts_per_layer))
 
@@ -247,6 +232,26 @@ class Backbone:
             self._total = WorkReport(np.zeros_like(report.demand))
         self._total.add(report)
         return report
+
+
+def replicas_of(link: BackboneLink, group: str, workers: int) -> list[Replica]:
+    """What the workers of a group hold, once so many are there. Raises TimeoutError."""
+    deadline = time.monotonic() + JOIN_SECONDS
+    while True:
+        every = link.sessions.items()
+        # A session without replicas is one whose STATUS is still on its way.
+        sessions = {key: one for key, one in every if one.node_id.startswith(f"{group}/") and one.replicas}
+        if len(sessions) >= workers:
+            break
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(sessions)} of {workers} workers of {group} are there")
+        time.sleep(0.02)
+    return [
+        Replica(key, session.node_id, held.claim_id, held.fence, held.layer, held.first, held.last,
+                session.kernel_class, gives_sums=True, takes_q8_0=True)
+        for key, session in sessions.items()
+        for held in session.replicas
+    ]  # fmt: skip
 
 
 def _answer(report: WorkReport, tokens: float, seconds: float, cpu_seconds: float) -> dict[str, Any]:

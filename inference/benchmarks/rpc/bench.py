@@ -1,9 +1,11 @@
 """The cases of `bench rpc`: same model, as many worker processes, the same slow lines, rounds that alternate.
 
-Arm `experts`: RPC servers hold the expert tensors only, whole layers each; our workers hold the very same. Both sides
-need one round trip per layer, so S sequences give at most S / (layers x round trip). Arm `layers`: llama.cpp's usual
-split, whole layers with their attention, one round trip per server; no device that holds 40 MB can take part in that.
-Then a worker process is killed in the middle of a round.
+Arm `experts`: RPC servers hold the expert tensors and nothing else, a layer's all on one server, because a tensor is
+what RPC can place; the same experts are remote here, half of each layer's with either worker. Both sides need one round
+trip per layer, so S sequences give at most S / (layers x round trip). Its experts have 2/3 of the 122B's size (3.5 MB):
+computing them takes time. `small-experts`: the same with the demo model, whose experts (1/90 of the size) take none, so
+that only round trips and messages count. Arm `layers`: llama.cpp's usual split, whole layers with their attention, one
+round trip per server; no device that holds 40 MB can take part in that. Then a worker process is killed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -20,12 +22,12 @@ from inference.benchmarks.overhead import SideFailed
 from inference.benchmarks.relay.processes import Client
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.backbone import Options
+from inference.benchmarks.rig.placement import even
 from inference.benchmarks.rig.site import Group, Site, backbone, site
-from inference.benchmarks.rpc.peer import Arm, shares
+from inference.benchmarks.rpc.peer import Arm
 from inference.benchmarks.rpc.servers import peer, programs
 from inference.gguf_index import open_index
-from inference.synthetic import DEMO_MODEL
-from inference.verify.local_swarm import Range
+from inference.synthetic import DEMO_MODEL, SMALL, shape122b, small_qwen35moe
 
 PEER = "llama.cpp with its RPC backend"
 GOAL, GOAL_FROM = 1.0, 8
@@ -41,33 +43,40 @@ class Plan:
     lanes: dict[int, int]
     workers: int = 2
     round_trip: float = 0.05
-    steps: int = 8
+    steps: int = 5
     pairs: int = 4
     kill_steps: int = 16
     kill_after: float = 1.5
 
 
-FULL = Plan({1: 1, 8: 1, 64: 4})
+FULL = Plan({1: 1, 8: 1, 64: 2})
 QUICK = Plan({2: 1}, round_trip=0.01, steps=2, pairs=1, kill_steps=30, kill_after=0.5)
+LARGE = replace(SMALL, n_embd=2048, n_ff=1024, experts=32, experts_used=8)
+LARGE_LAYERS = 4
 
 
 def rpc(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list[Result]:
     """Raises NotBuilt with what to run, SideFailed."""
     plan = QUICK if quick else FULL
     programs(cache)
-    index = open_index(DEMO_MODEL)
-    held = [
-        tuple(Range(layer, 0, index.experts_per_layer) for layer in layers)
-        for layers in shares(index.offered_layers, plan.workers)
-    ]
-    groups = {GROUP: Group(held, round_trip=plan.round_trip, processes=plan.workers)}
+    progress(0.0, "writing a model")
+    large = small_qwen35moe(cache / "small-qwen35moe.gguf") if quick else shape122b(
+        cache / "rpc-large-experts.gguf", LARGE_LAYERS, shape=LARGE
+    )  # fmt: skip
+    arms: tuple[tuple[str, Arm, Path], ...] = (
+        ("experts", "experts", large), ("small-experts", "experts", DEMO_MODEL), ("layers", "layers", DEMO_MODEL),
+    )  # fmt: skip
     results: list[Result] = []
-    with site(DEMO_MODEL, cache / "rig", groups) as here:
-        arms: tuple[Arm, ...] = ("experts", "layers")
-        for number, arm in enumerate(arms):
+    for number, (name, arm, model) in enumerate(arms):
+        index = open_index(model)
+        held = even(index.offered_layers, index.experts_per_layer, plan.workers)
+        groups = {GROUP: Group(held, round_trip=plan.round_trip, processes=plan.workers)}
+        with site(model, cache / f"rig-{model.stem}", groups) as here:
             tell = _part_of(progress, number, len(arms))
-            results += Comparison(cache, plan, here, threads, arm, len(index.offered_layers), tell).results()
-        results += _killed(cache, plan, here, threads)
+            case = Comparison(cache, plan, here, threads, name, arm, model, len(index.offered_layers), tell)
+            results += case.results()
+            if name == arms[-1][0]:
+                results += _killed(cache, plan, here, threads)
     return results
 
 
@@ -83,7 +92,9 @@ class Comparison:
     plan: Plan
     here: Site
     threads: int
+    name: str
     arm: Arm
+    model: Path
     layers: int
     progress: Progress
 
@@ -91,11 +102,11 @@ class Comparison:
         plan, most = self.plan, max(self.plan.lanes)
         with ExitStack() as stack:
             theirs, _ = stack.enter_context(
-                peer(self.cache, DEMO_MODEL, self.arm, servers=plan.workers, sequences=most, round_trip=plan.round_trip)
+                peer(self.cache, self.model, self.arm, servers=plan.workers, sequences=most, round_trip=plan.round_trip)
             )
             for number, (sequences, lanes) in enumerate(plan.lanes.items()):
-                self.progress(number / len(plan.lanes), f"{self.arm}, {sequences} sequences")
-                options = Options(str(DEMO_MODEL), self.here.url, lanes, sequences, self.threads)
+                self.progress(number / len(plan.lanes), f"{self.name}, {sequences} sequences")
+                options = Options(str(self.model), self.here.url, lanes, sequences, self.threads)
                 with backbone(options, self.here) as ours:
                     yield self._case(ours, theirs, sequences, lanes)
 
@@ -113,14 +124,14 @@ class Comparison:
         bounds = {"ours": sequences / (self.layers * trips), "layers": sequences / (self.plan.workers * trips)}
         peer_bound = bounds["layers"] if self.arm == "layers" else bounds["ours"]
         return Result(
-            f"{self.arm}/seq{sequences}",
+            f"{self.name}/seq{sequences}",
             "tokens/s",
             rates[ours],
             peer=PEER,
             peer_samples=rates[theirs],
             limit=bounds["ours"],
             limit_what="sequences / (layers x round trip)",
-            goal=GOAL if self.arm == "experts" and sequences >= GOAL_FROM else None,
+            goal=GOAL if self.name == "experts" and sequences >= GOAL_FROM else None,
             extra={
                 "peer_samples": rates[theirs],
                 "peer_limit": peer_bound,

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from argparse import ArgumentParser
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from django.core.management.base import BaseCommand, CommandError
 from inference.benchmarks.api import api
 from inference.benchmarks.audit import audit
 from inference.benchmarks.dashboard import dashboard
+from inference.benchmarks.hotset import hotset
 from inference.benchmarks.kernel import kernel
 from inference.benchmarks.market import market
+from inference.benchmarks.mixed import mixed
 from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.relay.bench import relay
@@ -23,6 +26,7 @@ from inference.benchmarks.rpc.bench import rpc
 from inference.benchmarks.rtt import rtt
 from inference.benchmarks.scale.bench import scale
 from inference.benchmarks.scaling import scaling
+from inference.benchmarks.soak import DEFAULT_MINUTES, soak
 from inference.benchmarks.wasm_page import NoBrowser
 from inference.benchmarks.wire import wire
 
@@ -30,14 +34,17 @@ BENCHMARKS = {
     "api": api,
     "audit": audit,
     "dashboard": dashboard,
+    "hotset": hotset,
     "kernel": kernel,
     "market": market,
+    "mixed": mixed,
     "overhead": overhead,
     "relay": relay,
     "rpc": rpc,
     "rtt": rtt,
     "scale": scale,
     "scaling": scaling,
+    "soak": soak,
     "wire": wire,
 }
 
@@ -52,7 +59,8 @@ class Command(BaseCommand):
         "rpc = llama.cpp's RPC backend over the same lines; "
         "rtt = round trips and what hides them; "
         "scale = one and two web and relay processes, four writers, 2,000 devices that poll; "
-        "scaling = 1 to 32 workers as slow as phones; "
+        "hotset = rows that the hot set keeps; mixed = short and long requests at once; "
+        "soak = memory over time (--minutes); scaling = 1 to 32 workers as slow as phones; "
         "dashboard = the operator's pages at full scale: server time, bytes, redraw; "
         "wire = bytes per token and layer."
     )
@@ -63,6 +71,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="One JSON object instead of the table.")
         parser.add_argument("--quick", action="store_true", help="A smoke run: small models, few repetitions.")
         parser.add_argument("--threads", type=int, default=0, help="Cores for each side; default: all of them.")
+        parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="How long soak runs (default: 20).")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["threads"] < 0:
@@ -70,7 +79,9 @@ class Command(BaseCommand):
         cache = Path(settings.VAR_DIR) / "bench"
         cache.mkdir(parents=True, exist_ok=True)
         threads = options["threads"] or len(os.sched_getaffinity(0))
-        benchmark = BENCHMARKS[options["name"]]
+        benchmark: Any = BENCHMARKS[options["name"]]
+        if benchmark is soak:
+            benchmark = partial(soak, minutes=options["minutes"])
         try:
             with ProgressBar(sys.stderr, hidden=options["json"]) as bar:
                 results = benchmark(cache, quick=options["quick"], threads=threads, progress=bar)
