@@ -1,10 +1,13 @@
 """`manage.py bench kernel`: the browser worker's kernel in Chromium against ggml, both in one thread.
 
 One expert of 3 x 3072 x 1024 (the 122B's shape), q8 rows as they come over the wire. Rounds alternate, so that what
-else runs on the machine hits both sides.
+else runs on the machine hits both sides. A batch should cost less per row than a single one: `per_row` of its case is
+its speed against that of one row. Case `wasm/sha256`: the digest that a tab computes at each start, against hashlib's.
 """
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -17,10 +20,11 @@ from inference.rows import ByteArray, Float32Array, IntArray
 from inference.synthetic_slice import SliceShape, write_synthetic_slice
 
 GOAL = 0.6
-TYPES = {"Q4_K": 12, "Q6_K": 14}
+TYPES = {"Q4_K": 12, "Q5_K": 13, "Q6_K": 14}
 BATCHES = (1, 8, 32)
 ROUND_SECONDS = 0.25
 PAIRS = 15
+DIGEST_BYTES = 32 << 20
 
 Progress = Callable[[float, str], None]
 Rows = Float32Array | ByteArray
@@ -31,7 +35,7 @@ def kernel(cache: Path, *, quick: bool, threads: int, progress: Progress) -> lis
     n_embd, n_ff = (512, 256) if quick else (3072, 1024)
     pairs, seconds = (2, 0.02) if quick else (PAIRS, ROUND_SECONDS)
     runtime = CpuRuntime(1)
-    results = []
+    results: list[Result] = []
     try:
         with WasmPage() as page:
             for number, (name, kind) in enumerate(TYPES.items()):
@@ -42,7 +46,10 @@ def kernel(cache: Path, *, quick: bool, threads: int, progress: Progress) -> lis
                     for place, batch in enumerate(BATCHES):
                         case = f"wasm/{name}/1thread" + (f"/batch={batch}" if batch > 1 else "")
                         progress((number * len(BATCHES) + place) / len(TYPES) / len(BATCHES), case)
-                        results.append(_measure(case, page, peer, batch, pairs, seconds))
+                        measured = _measure(case, page, peer, batch, pairs, seconds)
+                        one = results[-place] if place else measured
+                        results.append(replace(measured, extra={"per_row": measured.value / one.value}))
+            results.append(_digest(page, DIGEST_BYTES if not quick else 1 << 20, min(pairs, 5)))
     finally:
         runtime.close()
     return results
@@ -62,6 +69,18 @@ def _measure(case: str, page: WasmPage, peer: GgmlKernel, batch: int, pairs: int
                 theirs.append(_peer_rate(peer, rows, experts, seconds))
     goal = GOAL if case == "wasm/Q4_K/1thread" else None
     return Result(case, "rows/s", ours, "ggml, 1 thread", theirs, goal=goal)
+
+
+def _digest(page: WasmPage, size: int, pairs: int) -> Result:
+    data = bytes(size)
+    ours, theirs = [], []
+    page.digest_bytes_per_second(1 << 20)
+    for _ in range(pairs):
+        ours.append(page.digest_bytes_per_second(size))
+        began = perf_counter()
+        hashlib.sha256(data).digest()
+        theirs.append(size / (perf_counter() - began))
+    return Result("wasm/sha256", "bytes/s", ours, "hashlib", theirs)
 
 
 def _peer_rate(peer: GgmlKernel, rows: Rows, experts: IntArray, seconds: float) -> float:

@@ -21,3 +21,5 @@ def test_a_quick_run_gives_every_case_with_its_peer(chromium: str, tmp_path: Pat
     ]
     assert all(result["value"] > 0 and result["peer_value"] > 0 and result["ratio"] > 0 for result in results)
     assert results[0]["goal"] == GOAL
+    assert [result["per_row"] for result in results if result["case"].endswith("1thread")] == [1, 1, 1]
+    assert results[-1]["case"] == "wasm/sha256"
