@@ -147,7 +147,7 @@ def test_charts_are_drawn_for_every_figure(visit: Open) -> None:
     page = visit("series")
 
     expect(page.locator(".plot .u-over")).to_have_count(8)
-    assert page.locator("#numbers tbody tr").count() == 13
+    assert page.locator("#numbers tbody tr").count() == 14
 
 
 def test_reading_pages_work_without_javascript(visit: Open) -> None:
@@ -160,7 +160,7 @@ def test_reading_pages_work_without_javascript(visit: Open) -> None:
     page.click("tbody tr:nth-child(2) a")
     expect(page.locator("h1")).to_contain_text("Layer 3, expert 1")
     page.goto(page.url.partition("/operator/")[0] + "/operator/series")
-    expect(page.locator("#numbers tbody tr")).to_have_count(13)
+    expect(page.locator("#numbers tbody tr")).to_have_count(14)
 
 
 def test_a_device_is_found_paused_and_forgiven_without_javascript_by_keys(visit: Open) -> None:
