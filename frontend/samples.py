@@ -187,7 +187,9 @@ def trailing_rates(samples: Sequence[Sample], counter: Sequence[int], window: fl
         while sample.at - samples[first].at > window:
             first += 1
         seconds = sample.at - samples[first].at
-        found.append(round(per_seconds * (grown[i] - grown[first]) / seconds, 4) if seconds > 0 else None)
+        # The first samples say too little: one device that joins would look like a crowd.
+        is_long = seconds >= window / 5
+        found.append(round(per_seconds * (grown[i] - grown[first]) / seconds, 4) if is_long else None)
     return found
 
 

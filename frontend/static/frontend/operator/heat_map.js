@@ -245,7 +245,7 @@ function open(place) {
   if (window.htmx) {
     window.htmx
       .ajax("GET", address, { target: "#cell", swap: "innerHTML" })
-      .then(() => panel.scrollIntoView({ block: "nearest" }));
+      .then(() => panel.querySelector("dl")?.scrollIntoView({ block: "nearest" }));
   } else {
     window.location.assign(address);
   }
