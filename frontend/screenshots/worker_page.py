@@ -6,6 +6,7 @@ A server of its own with the demo model, a real tab, real dispatches; only the n
 import argparse
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,9 +100,10 @@ def _downloading_and_serving(pages: WorkerPage, server: "RunFile") -> None:
     page = pages.open()
     arrived: list[Request] = []
     held: list[Route] = []
+    taken = threading.Event()
 
     def hold(route: "Route", request: "Request") -> None:
-        if "range" not in request.headers or len(arrived) < PIECES:
+        if taken.is_set() or "range" not in request.headers or len(arrived) < PIECES:
             arrived.extend([request] if "range" in request.headers else [])
             route.continue_()
         else:
@@ -113,7 +115,7 @@ def _downloading_and_serving(pages: WorkerPage, server: "RunFile") -> None:
         page.wait_for_timeout(100)
     page.wait_for_timeout(300)
     pages.take(page, "downloading", at="#state-title")
-    page.context.unroute("**/*", hold)
+    taken.set()
     for route in held:
         route.continue_()
     page.wait_for_function("document.body.dataset.phase === 'serving'", timeout=1000 * STATE_SECONDS)

@@ -47,7 +47,7 @@ export function drawBudget({ budget_bytes: budget, size_bytes: size, experts: co
   const text = `${bytes(budget)}: ${experts(count)}`;
   element("budget-text").textContent = text;
   element("budget").setAttribute("aria-valuetext", text);
-  element("takes").textContent = `${experts(count)} take${count === 1 ? "s" : ""} ${bytes(size)} of memory, and as much of this browser's storage`;
+  element("takes").textContent = `${experts(count)} take${count === 1 ? "s" : ""} ${bytes(size)} of memory, and as much of this browser's storage.`;
   element("pays").textContent = pays ? `Pays up to ${credits(pays)} credits an hour.` : "Nothing is wanted at this size now.";
 }
 
