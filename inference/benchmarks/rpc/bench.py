@@ -3,9 +3,10 @@
 Arm `experts`: RPC servers hold the expert tensors and nothing else, a layer's all on one server, because a tensor is
 what RPC can place; the same experts are remote here, half of each layer's with either worker. Both sides need one round
 trip per layer, so S sequences give at most S / (layers x round trip). Its experts have 2/3 of the 122B's size (3.5 MB):
-computing them takes time. `small-experts`: the same with the demo model, whose experts (1/90 of the size) take none, so
-that only round trips and messages count. Arm `layers`: llama.cpp's usual split, whole layers with their attention, one
-round trip per server; no device that holds 40 MB can take part in that. Then a worker process is killed.
+computing them takes time. `experts-compact`: our workers answer with sums in float16 (DISPATCH_RESULTS=sums-f16), which
+RPC has no way to ask for. `small-experts`: the demo model, whose experts (0.1 MB) take no time, so that only messages
+and round trips count. Arm `layers`: llama.cpp's usual split, whole layers with their attention, one round trip per
+server; no device that holds 40 MB can take part in that. Then a worker process is killed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Plan:
     workers: int = 2
     round_trip: float = 0.05
     steps: int = 5
-    pairs: int = 4
+    pairs: int = 3
     kill_steps: int = 16
     kill_after: float = 1.5
 
@@ -63,17 +64,21 @@ def rpc(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list[R
     large = small_qwen35moe(cache / "small-qwen35moe.gguf") if quick else shape122b(
         cache / "rpc-large-experts.gguf", LARGE_LAYERS, shape=LARGE
     )  # fmt: skip
-    arms: tuple[tuple[str, Arm, Path], ...] = (
-        ("experts", "experts", large), ("small-experts", "experts", DEMO_MODEL), ("layers", "layers", DEMO_MODEL),
-    )  # fmt: skip
+    arms: tuple[tuple[str, Arm, Path, str], ...] = (
+        ("experts", "experts", large, "F32"),
+        ("experts-compact", "experts", large, "PARTIAL_F16"),
+        ("small-experts", "experts", DEMO_MODEL, "F32"),
+        ("layers", "layers", DEMO_MODEL, "F32"),
+    )
     results: list[Result] = []
-    for number, (name, arm, model) in enumerate(arms):
+    for number, (name, arm, model, result_dtype) in enumerate(arms):
         index = open_index(model)
         held = even(index.offered_layers, index.experts_per_layer, plan.workers)
         groups = {GROUP: Group(held, round_trip=plan.round_trip, processes=plan.workers)}
         with site(model, cache / f"rig-{model.stem}", groups) as here:
             tell = _part_of(progress, number, len(arms))
-            case = Comparison(cache, plan, here, threads, name, arm, model, len(index.offered_layers), tell)
+            layers = len(index.offered_layers)
+            case = Comparison(cache, plan, here, threads, name, arm, model, result_dtype, layers, tell)
             results += case.results()
             if name == arms[-1][0]:
                 results += _killed(cache, plan, here, threads)
@@ -95,6 +100,7 @@ class Comparison:
     name: str
     arm: Arm
     model: Path
+    result_dtype: str
     layers: int
     progress: Progress
 
@@ -106,7 +112,9 @@ class Comparison:
             )
             for number, (sequences, lanes) in enumerate(plan.lanes.items()):
                 self.progress(number / len(plan.lanes), f"{self.name}, {sequences} sequences")
-                options = Options(str(self.model), self.here.url, lanes, sequences, self.threads)
+                options = Options(
+                    str(self.model), self.here.url, lanes, sequences, self.threads, result_dtype=self.result_dtype
+                )
                 with backbone(options, self.here) as ours:
                     yield self._case(ours, theirs, sequences, lanes)
 
@@ -131,7 +139,7 @@ class Comparison:
             peer_samples=rates[theirs],
             limit=bounds["ours"],
             limit_what="sequences / (layers x round trip)",
-            goal=GOAL if self.name == "experts" and sequences >= GOAL_FROM else None,
+            goal=GOAL if self.model != DEMO_MODEL and sequences >= GOAL_FROM else None,
             extra={
                 "peer_samples": rates[theirs],
                 "peer_limit": peer_bound,
