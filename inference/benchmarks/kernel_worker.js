@@ -27,9 +27,7 @@ const functions = {
     kernels?.stop();
     kernel = null;
     kernels = await openKernels(options);
-    return {
-      kernelClass: kernels.kernelClass, threads: kernels.threads, isolated: globalThis.crossOriginIsolated, gpu: Boolean(kernels.gpu),
-    };
+    return { threads: kernels.threads, isolated: globalThis.crossOriginIsolated, gpu: Boolean(kernels.gpu) };
   },
 
   // Loads the slice at /slice in place of the one before; the bytes of memory that it takes then.
@@ -43,6 +41,7 @@ const functions = {
     return kernel.memoryBytes();
   },
 
+  kernelClass: () => kernels.kernelClass,
   isOnCard: () => kernel.isOnCard ?? false,
   cardBuffers: () => kernels.gpu.buffers.size,
   closeSlice: () => kernel.close(),

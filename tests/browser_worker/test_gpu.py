@@ -67,13 +67,15 @@ def test_a_card_gives_the_rows_of_wasm(browser: WasmPage, tmp_path: Path, gate: 
         assert errors.max() < FLIPPED
 
 
-def test_the_worker_says_which_kernel_computes(browser: WasmPage) -> None:
-    browser.start(CARD)
-    with_card = browser.started["kernelClass"]
-    browser.start(WASM)
+def test_the_worker_says_which_kernel_computes(card: WasmPage, tmp_path: Path) -> None:
+    before = card.ask("kernelClass")
+    card.open(slice_of(tmp_path, Q4_K, Q4_K))
+    with_card = card.ask("kernelClass")
+    card.ask("loseCard")
 
+    assert before.startswith("wasm-")
     assert with_card.startswith("webgpu-")
-    assert browser.started["kernelClass"].startswith("wasm-")
+    assert card.ask("kernelClass") == before
 
 
 def test_an_adapter_that_the_processor_plays_is_left_alone(browser: WasmPage) -> None:

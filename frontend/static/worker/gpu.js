@@ -17,12 +17,14 @@ export class Gpu {
     const device = await adapter.requestDevice().catch(() => null);
     if (!device) return null;
     const code = await (await fetch(new URL("./gpu.wgsl", import.meta.url))).text();
-    return new Gpu(device, device.createShaderModule({ code }));
+    return new Gpu(device, device.createShaderModule({ code }), anyAdapter);
   }
 
-  constructor(device, shaders) {
-    Object.assign(this, { device, shaders });
+  // isWanted: computes also where WASM is quicker.
+  constructor(device, shaders, isWanted) {
+    Object.assign(this, { device, shaders, isWanted });
     this.isLost = false;
+    this.slices = new Set(); // that the card computes
     this.buffers = new Set(); // those that hold memory of the card
     this.scratch = new Map();
     this.pipelines = new Map();

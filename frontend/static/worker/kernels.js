@@ -10,7 +10,8 @@ const MOST_THREADS = 8; // as kernel/workspace.h
 
 // Resolves to {module, open(size, refill), stop(), kernelClass, types, threads, gpu}. module: for Sha256; open: room for a
 // slice, used as SliceKernel; refill(kernel): writes the slice into a SliceKernel again, should the card be lost; gpu: Gpu
-// or null. gpu: "auto", "any" (one that the processor plays, too) or false. What does not start is done without. Rejects
+// or null; kernelClass: of what computes the slices that are open now. gpu: "auto", "any" (one that the processor plays or
+// that is slow, too) or false. What does not start is done without. Rejects
 // where the browser cannot compute at all.
 export async function openKernels({ threads = defaultThreads(), gpu: wish = "auto" } = {}) {
   const module = await compileKernel(new URL("./kernel.wasm", import.meta.url));
@@ -30,6 +31,10 @@ export async function openKernels({ threads = defaultThreads(), gpu: wish = "aut
     pool?.stop();
     gpu?.stop();
   };
-  const kernelClass = gpu ? GPU_KERNEL_CLASS : KERNEL_CLASS;
-  return { module, open, stop, kernelClass, types: TYPES, threads: pool ? pool.threads : 1, gpu };
+  return {
+    module, open, stop, types: TYPES, threads: pool ? pool.threads : 1, gpu,
+    get kernelClass() {
+      return gpu?.slices.size && !gpu.isLost ? GPU_KERNEL_CLASS : KERNEL_CLASS;
+    },
+  };
 }
