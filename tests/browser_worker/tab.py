@@ -78,9 +78,6 @@ class Phone:
         found = self.browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
         return [psutil.Process(process["id"]) for process in found if process["type"] == "renderer"]
 
-    def memory_bytes(self) -> int:
-        return sum(int(process.memory_info().rss) for process in self.renderers())
-
     def kill(self, page: Page) -> None:
         """The tab's process dies, as when a phone runs out of memory: no goodbye."""
         for process in self.renderers():

@@ -41,25 +41,27 @@ async function fill(kernel, { market, store, sha256, claim, manifest }, progress
     signal.throwIfAborted();
     const start = number * manifest.piece_bytes, stop = Math.min(start + manifest.piece_bytes, manifest.size);
     const right = (piece) => piece?.length === stop - start && sha256.of(piece) === manifest.pieces[number];
-    let piece = await store.get(claim, number);
-    if (!right(piece)) {
-      piece = await fetchPiece(market, claim, start, stop, right, signal);
-      receivedBytes += piece.length;
-      await store.put(claim, number, piece);
+    const place = () => kernel.bytes().subarray(start, stop);
+    const kept = await store.get(claim, number);
+    if (right(kept)) place().set(kept);
+    else {
+      await fetchPiece(market, claim, start, place, right, signal);
+      receivedBytes += stop - start;
+      await store.put(claim, number, place().slice());
     }
-    kernel.bytes().set(piece, start);
     progress(stop, manifest.size);
   }
   if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer("the pieces do not give the slice of the manifest");
   return receivedBytes;
 }
 
-async function fetchPiece(market, claim, start, stop, right, signal) {
+// Straight to its place in the kernel's memory.
+async function fetchPiece(market, claim, start, place, right, signal) {
   for (let attempt = 0; ; attempt++) {
     let trouble;
     try {
-      const piece = await market.range(claim, start, stop, signal);
-      if (right(piece)) return piece;
+      await market.range(claim, start, place(), signal);
+      if (right(place())) return;
       trouble = new BadAnswer("a piece of the slice arrived damaged");
     } catch (error) {
       if (!(error instanceof ServerError) || (error.status && error.status < 500 && error.status !== 429)) throw error;
