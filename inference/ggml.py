@@ -298,20 +298,38 @@ def check_version(version: str) -> None:
         )
 
 
-def library_folder() -> Path:
-    """Where llama_cpp loaded its libraries from; raises IncompatibleGgml when llama-cpp-python cannot be imported."""
+def llama_library() -> C.CDLL:
+    """What llama_cpp loaded; raises IncompatibleGgml when llama-cpp-python cannot be imported."""
     try:
         from llama_cpp import llama_cpp
     except (ImportError, OSError, RuntimeError) as error:
         raise IncompatibleGgml(f"llama-cpp-python cannot be loaded: {error}") from error
-    return Path(llama_cpp._lib._name).parent
+    library: C.CDLL = llama_cpp._lib
+    return library
 
 
 @functools.cache
 def load() -> Ggml:
     """The bindings, loaded once per process; raises IncompatibleGgml with what to do."""
-    folder = library_folder()
+    llama = llama_library()
+    folder = Path(llama._name).parent
     try:
-        return Ggml(folder)
+        ggml = Ggml(folder)
+        check_shared(llama, ggml)
     except (OSError, AttributeError) as error:
         raise IncompatibleGgml(f"the ggml libraries in {folder} cannot be used: {error}") from error
+    return ggml
+
+
+def check_shared(llama: C.CDLL, ggml: Ggml) -> None:
+    """Raises IncompatibleGgml when llama.cpp uses another copy of ggml than these bindings.
+
+    It would never see a backend that is registered here, and compute everything itself without a word: libraries that
+    were copied out of a build tree still look for each other there.
+    """
+    theirs = C.cast(llama.ggml_backend_register, C.c_void_p).value
+    if theirs != C.cast(ggml.register, C.c_void_p).value:
+        raise IncompatibleGgml(
+            f"llama.cpp in {llama._name} uses another copy of ggml than the one beside it: install llama-cpp-python "
+            "anew, or set LLAMA_CPP_LIB_PATH to the folder in which the libraries were built"
+        )

@@ -21,6 +21,7 @@ HELLO_BYTES = 64 * 1024
 SMALL_JSON_BYTES = 4 * 1024
 CAPABILITIES_BYTES = 4 * 1024
 MAX_REPLICAS = 512
+TOKEN_LIMIT = 512
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -157,7 +158,7 @@ class Hello:
     @classmethod
     def from_json(cls, data: Json) -> Self:
         return cls(
-            token=_text(data, "token", 512),
+            token=_text(data, "token", TOKEN_LIMIT),
             build=_text(data, "build", 128),
             kernel_class=_text(data, "kernel_class", 256),
             name=_text(data, "name", 128, default=""),

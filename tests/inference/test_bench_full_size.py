@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from inference.benchmarks.full_size.swarm import spent
+from inference.benchmarks.rig.crowd import token_of
+from inference.benchmarks.rig.door import claims_of
+from inference.benchmarks.rig.placement import Member, even
+from relay.records import TOKEN_LIMIT
 from tests.model_files import DEMO_MODEL
 
 ROOT = DEMO_MODEL.parent.parent
@@ -56,6 +60,17 @@ def test_the_dense_arm_compares_batch_by_batch(arm: Any) -> None:
 
     assert set(cases) == {"m0/cpu/batch=1", "m0/cpu/batch=4"}
     assert all(case["ratio"] > 0.1 for case in cases.values())
+
+
+@pytest.mark.parametrize("workers", [1, 4, 12])
+def test_the_door_reads_what_a_worker_of_48_layers_holds(workers: int) -> None:
+    for number, held in enumerate(even(range(48), 256, workers)):
+        token = token_of(Member("rtt0", number, "", held))
+
+        claims = claims_of(json.loads(token)["held"])
+
+        assert len(token) <= TOKEN_LIMIT
+        assert [(claim.layer, claim.first, claim.last) for claim in claims] == [tuple(one) for one in held]
 
 
 def test_a_layer_is_split_into_waiting_computing_and_the_rest() -> None:

@@ -22,6 +22,7 @@ from inference.worker.holdings import Holding, Holdings
 from inference.worker.kernels import KernelChoice, choose_kernel
 from inference.worker.market_client import Claim
 from inference.worker.relay_link import RelayLink
+from relay.records import TOKEN_LIMIT
 
 
 def slice_path(folder: Path, held: Range) -> Path:
@@ -49,7 +50,7 @@ class Slices:
 
 def holdings_of(member: Member, slices: Slices) -> Holdings:
     holdings = Holdings()
-    for number, held in enumerate(member.held, start=1):
+    for number, held in enumerate(sorted(member.held, key=lambda one: (one.first, one.last, one.layer)), start=1):
         claim = Claim(
             claim_id=number, build=BUILD, layer=held.layer, first=held.first, last=held.last, fence=FENCE,
             size_bytes=0, slice_url="", manifest_url="", rate_microcredits_per_hour=0, live=True,
@@ -59,8 +60,18 @@ def holdings_of(member: Member, slices: Slices) -> Holdings:
 
 
 def token_of(member: Member) -> str:
-    """What the door reads."""
-    return json.dumps({"node": member.name, "held": member.held}, separators=(",", ":"))
+    """What the door reads. Raises ValueError where it would be longer than a relay lets a token be.
+
+    Layers of the same run stand together: the workers of a deep model hold one run of each of 48 layers.
+    """
+    layers: dict[tuple[int, int], list[int]] = {}
+    for held in member.held:
+        layers.setdefault((held.first, held.last), []).append(held.layer)
+    runs = [[first, last, *numbers] for (first, last), numbers in layers.items()]
+    token = json.dumps({"node": member.name, "held": runs}, separators=(",", ":"))
+    if len(token) > TOKEN_LIMIT:
+        raise ValueError(f"{member.name} holds too many different runs for a token of {TOKEN_LIMIT} characters")
+    return token
 
 
 async def serve(members: Sequence[Member], slices: Slices, kernel: KernelChoice) -> None:

@@ -1,7 +1,8 @@
 """The ASGI application of the rig: the relay's consumer, behind a door that believes what a token says.
 
-Started as `inference.benchmarks.rig.door:application`. A worker's token is JSON, {"node": name, "held": [[layer, first,
-last], ...]}: the market's part is no part of these figures, and no address outside of this machine reaches it.
+Started as `inference.benchmarks.rig.door:application`. A worker's token is JSON, {"node": name, "held": [[first, last,
+layer, layer ...], ...]}: the market's part is no part of these figures, and no address outside of this machine reaches
+it.
 """
 
 import json
@@ -20,10 +21,11 @@ from relay.roster import Roster
 
 
 def claims_of(held: list[list[int]]) -> list[Claim]:
-    """The leases of a token: numbered in their order."""
+    """The leases of a token, whose runs are [first, last, layer, layer ...]: numbered by run, then by layer."""
+    places = sorted((first, last, layer) for first, last, *layers in held for layer in layers)
     return [
         Claim(number, BUILD, layer, first, last, FENCE, "live", SHA256)
-        for number, (layer, first, last) in enumerate(held, start=1)
+        for number, (first, last, layer) in enumerate(places, start=1)
     ]
 
 
