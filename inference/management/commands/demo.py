@@ -1,4 +1,4 @@
-"""`manage.py demo m0|m1|m2`: runs a milestone on the demo model and prints its figures."""
+"""`manage.py demo m0|m1|m2|m3|m4`: runs a milestone on the demo model and prints its figures."""
 
 from importlib import import_module
 from typing import Any
@@ -13,6 +13,7 @@ MILESTONES = {
     "m1": "expert slices in separate worker processes on this host, logits identical",
     "m2": "workers behind a NAT through the relay on port 443, on slow lines that stall and break (root)",
     "m3": "the market: strangers fill what is missing, devices die, others take their place",
+    "m4": "the throughput fabric: round trips disappear, tokens per second grow with workers",
 }
 
 
