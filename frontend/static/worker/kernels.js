@@ -8,11 +8,14 @@ import { Pool, defaultThreads } from "./pool.js";
 
 const MOST_THREADS = 8; // as kernel/workspace.h
 
-// Resolves to {module, open(size, refill), stop(), kernelClass, types, threads, gpu}. module: for Sha256; open: room for a
-// slice, used as SliceKernel; refill(kernel): writes the slice into a SliceKernel again, should the card be lost; gpu: Gpu
-// or null; kernelClass: of what computes the slices that are open now. gpu: "auto", "any" (one that the processor plays or
-// that is slow, too) or false. What does not start is done without. Rejects
-// where the browser cannot compute at all.
+// Resolves to {module, open(size, refill), stop(), kernelClass, types, threads, gpu}.
+//   module       for Sha256
+//   open         room for a slice, used as SliceKernel; refill(kernel): writes the slice into a SliceKernel again, should
+//                the card be lost
+//   kernelClass  of what computes the slices that are open now
+//   gpu          Gpu or null
+// The wish `gpu`: "auto", "any" (one that the processor plays or that is slow, too) or false. What does not start is done
+// without. Rejects where the browser cannot compute at all.
 export async function openKernels({ threads = defaultThreads(), gpu: wish = "auto" } = {}) {
   const module = await compileKernel(new URL("./kernel.wasm", import.meta.url));
   const gpu = wish ? await Gpu.open({ anyAdapter: wish === "any" }) : null;
