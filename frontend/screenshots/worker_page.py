@@ -69,7 +69,7 @@ class WorkerPage:
 
     def stop(self, page: "Page") -> None:
         page.get_by_role("button", name="Stop").click()
-        page.wait_for_function("document.body.dataset.phase === 'stopped'")
+        page.wait_for_function("() => document.body.dataset.phase === 'stopped'")
         page.context.close()
 
 
@@ -118,10 +118,10 @@ def _downloading_and_serving(pages: WorkerPage, server: "RunFile") -> None:
     taken.set()
     for route in held:
         route.continue_()
-    page.wait_for_function("document.body.dataset.phase === 'serving'", timeout=1000 * STATE_SECONDS)
+    page.wait_for_function("() => document.body.dataset.phase === 'serving'", timeout=1000 * STATE_SECONDS)
     for seed in range(3):
         complete(server, "In the beginning", 24, seed)
-    page.wait_for_function("document.getElementById('pending').textContent !== '0'", timeout=1000 * STATE_SECONDS)
+    page.wait_for_function("() => document.getElementById('pending').textContent !== '0'", timeout=1000 * STATE_SECONDS)
     pages.take(page, "serving", at="#state-title")
     pages.stop(page)
 
