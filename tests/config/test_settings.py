@@ -41,6 +41,8 @@ def test_no_other_module_reads_the_environment() -> None:
         "config/celery.py",
         "config/management/commands/up.py",
         "frontend/browser_worker/build.py",
+        "frontend/screenshots/demo.py",
+        "frontend/screenshots/site.py",
         "inference/benchmarks/api/stack.py",
         "inference/benchmarks/relay/server.py",
         "inference/benchmarks/scale/stack.py",
