@@ -7,7 +7,7 @@ only the few samples that go into the fingerprint.
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -158,7 +158,7 @@ def open_index(path: Path) -> ModelIndex:
         total_bytes=sum(tensor.size for _, tensor in tensors),
         routed_bytes=sum(layer.experts * layer.expert_bytes for layer in layers.values()),
         fingerprint=_fingerprint(parts, tensors),
-        clamped_layers=_clamped(first.metadata.get(f"{architecture}.swiglu_clamp_exp"), trunk_layers),
+        clamped_layers=_clamped(first.metadata.get(f"{architecture}.swiglu_clamp_exp"), layers),
     )
 
 
@@ -172,10 +172,14 @@ def _number(path: Path, header: Header, key: str, default: int | None = None) ->
     return value
 
 
-def _clamped(value: MetadataValue | None, trunk_layers: int) -> frozenset[int]:
-    """Layers with a SwiGLU limit, from a number for all layers or an array of one per layer; 0 means none."""
-    limits = value if isinstance(value, tuple) else (value,) * trunk_layers
-    return frozenset(layer for layer, limit in enumerate(limits) if isinstance(limit, int | float) and limit > 0)
+def _clamped(value: MetadataValue | None, layers: Collection[int]) -> frozenset[int]:
+    """Those of the layers with a SwiGLU limit, from a number for all or an array of one per layer; 0 means none."""
+
+    def is_limited(layer: int) -> bool:
+        limit = (value[layer] if layer < len(value) else None) if isinstance(value, tuple) else value
+        return isinstance(limit, int | float) and limit > 0
+
+    return frozenset(filter(is_limited, layers))
 
 
 def _collect_layers(parts: Sequence[tuple[Path, Header]], trunk_layers: int) -> dict[int, LayerExperts]:
