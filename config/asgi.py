@@ -1,7 +1,6 @@
 """The ASGI application: HTTP goes to Django, WebSockets to the relay; around both, what a process of a server needs.
 
-No check of the Origin header on WebSockets: workers are no browsers, a browser worker may run on any page, and the
-relay authenticates every connection by a token that no browser sends by itself.
+The relay looks at the Origin of a browser's socket itself (relay/origin.py).
 """
 
 import asyncio

@@ -148,6 +148,11 @@ RELAY_PING_SECONDS = _env.seconds(
 RELAY_RECHECK_SECONDS = _env.seconds(
     "RELAY_RECHECK_SECONDS", 15.0, "Time between two checks of a session's token and claims (at most 30)."
 )
+RELAY_ORIGINS = _env.words(
+    "RELAY_ORIGINS",
+    [],
+    "Origins of other sites' pages that may open sockets, such as https://lend.example; *: all. Ours always may.",
+)
 
 # --- market -----------------------------------------------------------------------------------------------------------
 LEASE_SECONDS = _env.seconds("LEASE_SECONDS", 120.0, "A claim lives this long after its node was last seen.")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from channels.consumer import AsyncConsumer
 from django.conf import settings
@@ -12,6 +13,7 @@ from relay.admission import Authenticator
 from relay.authenticate import MarketAuthenticator
 from relay.codes import CloseCode
 from relay.connection import Connection, Timing
+from relay.origin import may_connect
 from relay.registration import public_urls
 from relay.roster import Roster
 
@@ -48,6 +50,10 @@ class RelayConsumer(AsyncConsumer):
         try:
             while (event := await receive())["type"] != "websocket.disconnect":
                 if event["type"] == "websocket.connect":
+                    if not may_connect(scope.get("headers", ()), own_hosts(), settings.RELAY_ORIGINS):
+                        logger.warning("a page of another site tried to open a socket; RELAY_ORIGINS may allow it")
+                        await send({"type": "websocket.close"})
+                        return
                     await send({"type": "websocket.accept"})
                     connection.start()
                 elif event.get("bytes") is not None:
@@ -64,6 +70,11 @@ class RelayConsumer(AsyncConsumer):
         finally:
             # Not in a handler of the disconnect event: a server may cancel us without ever sending it.
             connection.leave()
+
+
+def own_hosts() -> list[str]:
+    """Hosts whose pages are ours."""
+    return [*settings.ALLOWED_HOSTS, urlsplit(settings.PUBLIC_URL).hostname or "localhost"]
 
 
 async def _send(send: Send, event: Event) -> None:

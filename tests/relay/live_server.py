@@ -64,6 +64,8 @@ class Server:
             "VAR_DIR": str(folder),
             "BACKBONE_TOKEN": TOKEN,
             "RELAY_RECHECK_SECONDS": "0.5",
+            # Chromium's empty page, in which a client of the tests runs.
+            "RELAY_ORIGINS": "null",
             "DJANGO_SETTINGS_MODULE": "config.settings",
         }
         if redis_url:

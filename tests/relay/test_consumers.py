@@ -80,6 +80,16 @@ async def test_an_unknown_address_is_closed_and_the_relay_s_is_open() -> None:
     assert (await stranger.connect())[0] is False
     await stranger.wait()
 
-    known = WebsocketCommunicator(application, "/relay/", headers=[(b"origin", b"http://anywhere.test")])
+    known = WebsocketCommunicator(application, "/relay/", headers=[(b"origin", b"http://localhost:8000")])
     assert (await known.connect())[0] is True
     await known.disconnect()
+
+
+async def test_a_page_of_another_site_is_refused_before_the_handshake() -> None:
+    application = URLRouter(websocket_urlpatterns)
+    mallory = WebsocketCommunicator(application, "/relay/", headers=[(b"origin", b"https://mallory.example")])
+
+    opened, _code = await mallory.connect()
+    await mallory.wait()
+
+    assert opened is False
