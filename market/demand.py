@@ -40,18 +40,29 @@ def unpack_counts(packed: str, scale: int, layers: int, experts: int) -> NDArray
 
 
 def updated_mean(
-    mean: NDArray[np.float64] | None, counts: NDArray[np.float64], window_seconds: float
+    mean: NDArray[np.float64] | None,
+    counts: NDArray[np.float64],
+    window_seconds: float,
+    new_seconds: float | None = None,
 ) -> NDArray[np.float64]:
     """Rows per hour after one more observation: an exponential mean with a time constant of one hour.
 
-    The weight of the new window is w / (w + time constant), the first-order form of 1 - exp(-w / time constant): only
+    new_seconds: how much of the window lies behind all that was observed before (None: all of it). Several backbones
+    report the same hours, each its own rows: what they saw adds up, and the mean fades once for all of them.
+
+    The weight of a window is w / (w + time constant), the first-order form of 1 - exp(-w / time constant): only
     +, -, x and / are used, which IEEE 754 rounds alike everywhere: a replay on another machine gives the same bits.
     """
     rows_per_hour = counts * 3600.0 / window_seconds
     if mean is None:
         return rows_per_hour
-    weight = window_seconds / (window_seconds + TIME_CONSTANT_SECONDS)
-    return mean + (rows_per_hour - mean) * weight
+    weight = _weight(window_seconds)
+    fading = weight if new_seconds is None else _weight(min(max(new_seconds, 0.0), window_seconds))
+    return mean + (rows_per_hour - mean) * weight + mean * (weight - fading)
+
+
+def _weight(seconds: float) -> float:
+    return seconds / (seconds + TIME_CONSTANT_SECONDS)
 
 
 def felt_demand(rows_per_hour: NDArray[np.float64], strain: NDArray[np.float64] | None) -> NDArray[np.float64]:

@@ -232,8 +232,10 @@ def apply_demand_observed(state: State, event: e.DemandObserved) -> None:
     counts = unpack_counts(event.counts, event.scale, event.layers, event.experts)
     earlier = state.demand.get(event.build)
     mean = None if earlier is None else earlier.rows_per_hour
+    until = event.window_start if earlier is None else earlier.observed_until
     seconds = (event.window_end - event.window_start).total_seconds()
-    state.demand[event.build] = r.DemandRow(event.build, updated_mean(mean, counts, seconds), event.window_end)
+    mean = updated_mean(mean, counts, seconds, (event.window_end - until).total_seconds())
+    state.demand[event.build] = r.DemandRow(event.build, mean, max(until, event.window_end))
 
 
 def apply_work_credited(state: State, event: e.WorkCredited) -> None:

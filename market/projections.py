@@ -202,10 +202,12 @@ def project_demand_observed(event: e.DemandObserved) -> None:
     counts = unpack_counts(event.counts, event.scale, event.layers, event.experts)
     earlier = Demand.objects.filter(build=event.build).first()
     mean = None if earlier is None else demand_from_bytes(earlier.rows_per_hour, event.layers, event.experts)
+    until = event.window_start if earlier is None else earlier.observed_until
     seconds = (event.window_end - event.window_start).total_seconds()
-    rows_per_hour = demand_to_bytes(updated_mean(mean, counts, seconds))
+    mean = updated_mean(mean, counts, seconds, (event.window_end - until).total_seconds())
     Demand.objects.update_or_create(
-        build=event.build, defaults={"rows_per_hour": rows_per_hour, "observed_until": event.window_end}
+        build=event.build,
+        defaults={"rows_per_hour": demand_to_bytes(mean), "observed_until": max(until, event.window_end)},
     )
 
 

@@ -42,6 +42,26 @@ def test_a_body_of_another_size_is_broken(packed: str) -> None:
         unpack_counts(packed, 1, 1, 4)
 
 
+@pytest.mark.parametrize("backbones", [1, 2, 5])
+def test_what_several_backbones_see_of_the_same_hours_adds_up(backbones: int) -> None:
+    window, rows = 300.0, np.array([[100.0]])
+    mean, until = updated_mean(None, rows, window), window
+    for number in range(1, 12 * 10 * backbones):
+        end = window + number * window / backbones  # their reports come one after another, windows overlap
+        mean, until = updated_mean(mean, rows, window, end - until), end
+
+    # The first-order weight fades a little faster in many small steps than in a few large ones.
+    assert mean[0, 0] == pytest.approx(1200.0 * backbones, rel=0.07)
+
+
+def test_a_window_that_joins_the_last_one_counts_as_one_without_a_past() -> None:
+    mean = updated_mean(None, np.array([[1200.0, 7.0]]), 300)
+
+    joined = updated_mean(mean, np.array([[30.0, 11.0]]), 240, 240.0)
+
+    np.testing.assert_array_equal(joined, updated_mean(mean, np.array([[30.0, 11.0]]), 240))
+
+
 def test_the_mean_forgets_within_a_few_hours() -> None:
     mean = updated_mean(None, np.array([[1200.0]]), 300)
     for _ in range(12 * 5):
