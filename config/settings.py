@@ -130,6 +130,12 @@ HOT_SET_MILLISECONDS = _env.integer(
 SLOW_STEP_SECONDS = _env.seconds(
     "SLOW_STEP_SECONDS", 1.0, "A layer that waited longer for its workers is named in the log, and for whom it waited."
 )
+TRUSTED_PASSES = _env.integer(
+    "TRUSTED_PASSES",
+    100,
+    "Audits in a row, all passed, that let a node compute for API keys that trust few (docs/api.md).",
+    minimum=1,
+)
 CREDIT_WINDOW_SECONDS = _env.seconds("CREDIT_WINDOW_SECONDS", 60.0, "Length of one credit window per node.")
 SPOOL_SECONDS = _env.seconds("SPOOL_SECONDS", 10.0, "Time between two writes of the open credit window to disk.")
 

@@ -20,7 +20,7 @@ def keys(request: HttpRequest) -> HttpResponse:
     status = 200
     if request.method == "POST":
         try:
-            view, key = api_keys.create_key(request.POST.get("name", ""))
+            view, key = api_keys.create_key(request.POST.get("name", ""), trusted_only="trusted_only" in request.POST)
             context |= {"new_key": key, "new_view": view}
         except BadParameter as error:
             context |= {"problem": str(error), "name": request.POST.get("name", "")}

@@ -29,7 +29,8 @@ DEVELOPMENT_FILE = "development.key"
 
 @dataclass(frozen=True)
 class KeyView:
-    """An API key without its secret. hint: its first characters."""
+    """An API key without its secret. hint: its first characters; trusted_only: only workers that earned trust may see
+    rows of its requests."""
 
     key_id: int
     name: str
@@ -37,6 +38,7 @@ class KeyView:
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
+    trusted_only: bool = False
 
     @property
     def is_revoked(self) -> bool:
@@ -47,10 +49,20 @@ def key_sha256(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def create_key(name: str) -> tuple[KeyView, str]:
+def create_key(name: str, *, trusted_only: bool = False) -> tuple[KeyView, str]:
     """A new key: what is stored, and the key itself, which nobody can read again. Raises BadParameter."""
     key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-    return _view(_store(_checked(name), key)), key
+    return _view(_store(_checked(name), key, trusted_only)), key
+
+
+def rotate_key(key_id: int) -> tuple[KeyView, str] | None:
+    """Another secret for the same key, shown once; the old one is refused from now on, open answers go on.
+
+    None when there is no valid key with this number.
+    """
+    key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    changed = ApiKey.objects.filter(pk=key_id, revoked_at=None).update(key_sha256=key_sha256(key), hint=_hint(key))
+    return (_view(ApiKey.objects.get(pk=key_id)), key) if changed else None
 
 
 def list_keys() -> list[KeyView]:
@@ -98,11 +110,15 @@ def _checked(name: str) -> str:
     return name
 
 
-def _store(name: str, key: str) -> ApiKey:
+def _store(name: str, key: str, trusted_only: bool = False) -> ApiKey:
     row, _ = ApiKey.objects.get_or_create(
-        key_sha256=key_sha256(key), defaults={"name": name, "hint": f"{key[:HINT_LENGTH]}..."}
+        key_sha256=key_sha256(key), defaults={"name": name, "hint": _hint(key), "trusted_only": trusted_only}
     )
     return row
+
+
+def _hint(key: str) -> str:
+    return f"{key[:HINT_LENGTH]}..."
 
 
 def _note_use(row: ApiKey) -> None:
@@ -113,4 +129,4 @@ def _note_use(row: ApiKey) -> None:
 
 
 def _view(row: ApiKey) -> KeyView:
-    return KeyView(row.pk, row.name, row.hint, row.created_at, row.last_used_at, row.revoked_at)
+    return KeyView(row.pk, row.name, row.hint, row.created_at, row.last_used_at, row.revoked_at, row.trusted_only)

@@ -22,6 +22,7 @@ from inference.replica_table import ReplicaTable
 from inference.row_places import RowPlaces, places_of_layer
 from inference.slow_steps import SlowSteps
 from inference.strain import strain_of
+from inference.trusted_lanes import TrustedLanes
 from inference.waiting import Waiting
 from inference.work_report import Moment, RowPlace, WorkReport
 
@@ -50,6 +51,7 @@ class Dispatcher:
         self._hot: npt.NDArray[np.bool_] | None = None
         self._waiting: dict[int, Waiting] = {}
         self.row_places = RowPlaces()
+        self.trusted_lanes = TrustedLanes(auditor, policy.trusted_passes)
         self._slow = SlowSteps(policy.slow_step_seconds)
 
     def set_replicas(self, table: ReplicaTable) -> None:
@@ -105,7 +107,8 @@ class Dispatcher:
 
     def __call__(self, call: ExpertCall) -> None:
         """Fills `call.output`."""
-        layer, hot = self._table.layer(call.layer), self._hot
+        table, hot = self.trusted_lanes.table_for(call.lane_number, self._table), self._hot
+        layer = table.layer(call.layer)
         is_compact = self.policy.is_compact and call.weights is not None
         is_prompt = len(call.hidden) > self.policy.tokens_limit and not is_compact
         if layer is None or is_prompt:

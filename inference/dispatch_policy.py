@@ -30,7 +30,8 @@ class DispatchPolicy:
     allows; row_type: F32, or blocks where they are exact; kernel_class: when set, only owners of this class compute
     (bit-identical results); result_dtype: F32 is exact mode; with a partial one (compact mode) workers that can add up
     their rows times the router's weights, and prompts go to workers too, within the caps; slow_step_seconds: a layer
-    that waited longer for its workers is told in the log."""
+    that waited longer for its workers is told in the log; trusted_passes: audits in a row that let a node compute for
+    requests of keys that trust few."""
 
     deadline_seconds: float = 2.0
     tokens_limit: int = 128
@@ -40,6 +41,7 @@ class DispatchPolicy:
     shortest_deadline_seconds: float = SHORTEST_DEADLINE_SECONDS
     result_dtype: ResultDtype = ResultDtype.F32
     slow_step_seconds: float = 1.0
+    trusted_passes: int = 100
 
     @property
     def is_compact(self) -> bool:

@@ -25,6 +25,7 @@ from inference.llama import Context, ContextSettings, Model
 from inference.rate import RateMeter
 from inference.row_places import RowPlaces
 from inference.trace import TraceHeader, TraceWriter
+from inference.trusted_lanes import TrustedLanes
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Engine:
     is created, so that an expert backend can be tied to it; trace_dir: one trace per lane is written there, together of
     at most trace_bytes; on_unwanted(lane): called when nobody wants the step in which a lane is any more (all its
     requests are cancelled, or the engine stops); row_places: where the expert backend counts rows for requests that ask
-    for it.
+    for it; trusted_lanes: who tells the dispatcher of requests that trust few workers.
     Raises ModelNotLoaded; `start` raises ContextNotMade.
     """
 
@@ -87,6 +88,7 @@ class Engine:
         trace_bytes: float = float("inf"),
         on_unwanted: Callable[[int], None] = lambda lane: None,
         row_places: RowPlaces | None = None,
+        trusted_lanes: TrustedLanes | None = None,
     ) -> None:
         cores = threads or len(os.sched_getaffinity(0))
         per_lane = -(-sequences // lanes)
@@ -106,6 +108,7 @@ class Engine:
         self._queue_length = queue_length
         self._on_unwanted = on_unwanted
         self._row_places = row_places
+        self._trusted_lanes = trusted_lanes
         self._handles = ExitStack()
         self.model = self._handles.enter_context(Model(model_path, gpu_layers=gpu_layers))
         self.vocabulary = self.model.vocabulary
@@ -179,6 +182,7 @@ class Engine:
             seats=self._seats,
             prefill_tokens=self._prefill_tokens,
             places=None if self._row_places is None else self._row_places.lane(number),
+            trust=None if self._trusted_lanes is None else self._trusted_lanes.lane(number),
         )
 
     def _run_lane(self, number: int) -> None:

@@ -33,7 +33,8 @@ class GenerationRequest:
     """What to generate.
 
     resumed: tokens that an earlier attempt already produced; the next index is their number. priority: a request comes
-    before others as if it had arrived PRIORITY_SECONDS earlier for each step (later, for negative ones).
+    before others as if it had arrived PRIORITY_SECONDS earlier for each step (later, for negative ones). trusted_only:
+    only workers that have earned trust may see its rows.
     """
 
     request_id: str
@@ -41,6 +42,7 @@ class GenerationRequest:
     sampling: SamplingParameters = field(default_factory=SamplingParameters)
     resumed: tuple[int, ...] = ()
     priority: int = 0
+    trusted_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,11 @@ def take_job(job_id: UUID | str, *, boot: str, alive: Collection[str]) -> Genera
     return job
 
 
+def is_trusted_only(job: GenerationJob) -> bool:
+    """Whether the key that asked shows its rows to trusted workers only; what a page of ours asks for, to all."""
+    return job.api_key is not None and job.api_key.trusted_only
+
+
 def release_job(job: GenerationJob) -> None:
     """Gives an attempt back unfinished: the backbone is stopping, another one may resume it."""
     GenerationJob.objects.filter(pk=job.pk, attempt=job.attempt, state=GenerationJob.State.RUNNING).update(

@@ -27,6 +27,7 @@ from inference.llama import Batch, Context
 from inference.prompt_queue import PromptQueue
 from inference.row_places import LanePlaces
 from inference.trace import TraceWriter
+from inference.trusted_lanes import LaneTrust
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Lane:
         seats: int | None = None,
         prefill_tokens: int | None = None,
         places: LanePlaces | None = None,
+        trust: LaneTrust | None = None,
     ) -> None:
         settings = context.settings
         self.seats = settings.sequences if seats is None else seats
@@ -70,6 +72,7 @@ class Lane:
         self._trace = trace
         self._on_left = on_left
         self._places = places
+        self._trust = trust or LaneTrust()
         self._inbox: deque[Generation] = deque()
         self._prompts = PromptQueue()
         self._kept = KeptPrefixes(range(self.seats, settings.sequences))
@@ -147,6 +150,7 @@ class Lane:
         """chunks: (request, tokens of it to read), in the order of their numbers."""
         ends = self._fill_chunks(chunks)
         whole = [generation.position + size == len(generation.pending) for generation, size in chunks]
+        self._trust.required = any(generation.request.trusted_only for generation, _ in chunks)
         code = self._decode(self._prompt_batch, rows=sum(whole))
         if code == NO_ROOM and len(chunks) > 1:  # nothing was read: whose fault it is shows when each is read alone
             for chunk in chunks:
@@ -271,6 +275,7 @@ class Lane:
         counted = self._places if any(one.request.sampling.places for one in active) else None
         if counted is not None:
             counted.begin()
+        self._trust.required = any(one.request.trusted_only for one in active)
         code = self._decode(batch, rows=size)
         places = None if counted is None else counted.take(size)
         if code != 0:

@@ -14,6 +14,8 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=100)
     key_sha256 = models.CharField(max_length=64, unique=True)  # hexadecimal
     hint = models.CharField(max_length=20)
+    # Only workers that earned trust may see rows of its requests (docs/api.md).
+    trusted_only = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)

@@ -151,6 +151,7 @@ class NodeHost:
             trace_bytes=settings.trace_bytes / 2,
             on_unwanted=self.dispatcher.abort,
             row_places=self.dispatcher.row_places,
+            trusted_lanes=self.dispatcher.trusted_lanes,
             prefill_tokens=settings.prefill_tokens,
             kept_sequences=settings.kept_sequences,
         )

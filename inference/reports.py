@@ -7,6 +7,7 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,7 +54,10 @@ def host_settings() -> HostSettings:
         window_seconds=settings.CREDIT_WINDOW_SECONDS,
         spool_seconds=settings.SPOOL_SECONDS,
         demand_seconds=settings.DEMAND_SECONDS,
-        policy=policy(settings.DISPATCH_RESULTS, settings.DISPATCH_DEADLINE_SECONDS, settings.SLOW_STEP_SECONDS),
+        policy=replace(
+            policy(settings.DISPATCH_RESULTS, settings.DISPATCH_DEADLINE_SECONDS, settings.SLOW_STEP_SECONDS),
+            trusted_passes=settings.TRUSTED_PASSES,
+        ),
         trace_bytes=settings.BACKBONE_TRACE_BYTES,
         prefill_tokens=settings.BACKBONE_PREFILL_TOKENS,
         kept_sequences=settings.BACKBONE_KEPT_SEQUENCES,

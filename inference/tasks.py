@@ -43,6 +43,7 @@ def generate(generation_id: str) -> None:
         sampling=jobs.sampling_of(job),
         resumed=tuple(token.token for token in earlier),
         priority=job.priority,
+        trusted_only=jobs.is_trusted_only(job),
     )
     ended = threading.Event()
     ends: list[tuple[str, int, str]] = []

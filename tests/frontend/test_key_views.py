@@ -70,3 +70,11 @@ def test_revoking_needs_a_post_and_the_forms_token(staff: Client) -> None:
     assert staff.get(f"/keys/{view.key_id}/revoke").status_code == 405
     assert strict.post(f"/keys/{view.key_id}/revoke").status_code == 403
     assert api_keys.authenticate(key) is not None
+
+
+def test_a_key_may_ask_for_trusted_workers_only(staff: Client) -> None:
+    staff.post("/keys", {"name": "Careful", "trusted_only": "on"})
+    page = Page(staff.post("/keys", {"name": "Ordinary"}).content.decode())
+
+    assert [view.trusted_only for view in api_keys.list_keys()] == [True, False]
+    assert "trusted only" in page.text

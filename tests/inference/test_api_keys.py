@@ -124,3 +124,23 @@ def test_the_command_prints_the_key_alone_on_stdout() -> None:
     assert "cannot be shown again" in remark.getvalue()
     assert "Bob" in table.getvalue()
     assert output.getvalue().strip() not in table.getvalue()
+
+
+def test_a_rotated_key_keeps_its_number_and_wish_and_its_old_secret_ends() -> None:
+    made = apikey("create", "Alice", "--trusted-only")
+
+    rotated = apikey("rotate", str(made["id"]))
+
+    assert api_keys.authenticate(made["key"]) is None
+    found = api_keys.authenticate(rotated["key"])
+    assert found is not None
+    assert (found.key_id, found.name, found.trusted_only) == (made["id"], "Alice", True)
+    assert rotated["key"].startswith(found.hint.removesuffix("..."))
+
+
+def test_a_revoked_key_cannot_be_rotated() -> None:
+    view, _key = api_keys.create_key("Mallory")
+    api_keys.revoke_key(view.key_id)
+
+    with pytest.raises(CommandError, match="no valid key"):
+        apikey("rotate", str(view.key_id))

@@ -150,3 +150,15 @@ def test_a_job_keeps_its_priority() -> None:
     job = jobs.create_job("demo", [1], SAMPLING, priority=-3)
 
     assert GenerationJob.objects.get(pk=job.pk).priority == -3
+
+
+def test_a_job_trusts_few_workers_when_its_key_does() -> None:
+    careful, _ = api_keys.create_key("Alice", trusted_only=True)
+    ordinary, _ = api_keys.create_key("Bob")
+
+    found = [
+        jobs.is_trusted_only(GenerationJob.objects.get(pk=jobs.create_job("demo", [1], SAMPLING, api_key_id=key).pk))
+        for key in (careful.key_id, ordinary.key_id, None)
+    ]
+
+    assert found == [True, False, False]

@@ -1,4 +1,4 @@
-"""`manage.py apikey create NAME | list | revoke ID`: keys of the OpenAI-compatible API."""
+"""`manage.py apikey create NAME [--trusted-only] | list | rotate ID | revoke ID`: keys of the OpenAI-compatible API."""
 
 import json
 from argparse import ArgumentParser
@@ -12,13 +12,18 @@ from inference.errors import InferenceError
 
 
 class Command(BaseCommand):
-    help = "Create, list and revoke keys of the OpenAI-compatible API."
+    help = "Create, list, rotate and revoke keys of the OpenAI-compatible API."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON")
         actions = parser.add_subparsers(dest="action", required=True)
         create = actions.add_parser("create", help="make a key; it is shown once and cannot be read again")
         create.add_argument("name", help="who or what uses it")
+        create.add_argument(
+            "--trusted-only", action="store_true", help="only workers that earned trust may see rows of its requests"
+        )
+        rotate = actions.add_parser("rotate", help="another secret for the same key; the old one ends")
+        rotate.add_argument("id", type=int, help="its number in the list")
         actions.add_parser("list", help="all keys, revoked ones too, without their secrets")
         revoke = actions.add_parser("revoke", help="end a key for good")
         revoke.add_argument("id", type=int, help="its number in the list")
@@ -30,7 +35,15 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _create(self, options: dict[str, Any]) -> None:
-        view, key = api_keys.create_key(options["name"])
+        self._show(*api_keys.create_key(options["name"], trusted_only=options["trusted_only"]), options)
+
+    def _rotate(self, options: dict[str, Any]) -> None:
+        rotated = api_keys.rotate_key(options["id"])
+        if rotated is None:
+            raise CommandError(f"there is no valid key {options['id']}: `manage.py apikey list` shows them")
+        self._show(*rotated, options)
+
+    def _show(self, view: KeyView, key: str, options: dict[str, Any]) -> None:
         if options["json"]:
             self.stdout.write(json.dumps({**as_json(view), "key": key}))
             return
@@ -62,6 +75,7 @@ def as_json(view: KeyView) -> dict[str, Any]:
         "id": view.key_id,
         "name": view.name,
         "hint": view.hint,
+        "trusted_only": view.trusted_only,
         "created_at": view.created_at.isoformat(),
         "last_used_at": view.last_used_at and view.last_used_at.isoformat(),
         "revoked_at": view.revoked_at and view.revoked_at.isoformat(),
