@@ -11,7 +11,7 @@ STAMP := .venv/.setup-done
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
 
-.PHONY: help setup run test test-cluster check screenshots bench wasm lock
+.PHONY: help setup run test test-cluster check screenshots bench wasm messages lock
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,6 +47,10 @@ wasm: setup  ## build the browser worker's kernel (frontend/static/worker/kernel
 
 screenshots: setup  ## pictures of every page from a seeded demo database (docs/screenshots/)
 	$(BIN)/python -m frontend.screenshots
+
+messages: setup  ## collect the pages' texts for translation and compile them (needs gettext)
+	cd frontend && ../$(BIN)/python ../manage.py makemessages --locale zh_Hans --no-location --no-wrap --no-obsolete
+	cd frontend && ../$(BIN)/python ../manage.py compilemessages --locale zh_Hans
 
 lock: setup  ## compile requirements*.in into fully pinned requirements*.txt
 	$(COMPILE) requirements.in -o requirements.txt

@@ -12,6 +12,9 @@ PAGE_LINES = 100
 # Kinds of events that a person can be behind. `market` and `owner` are among the names that they carry.
 ACTS = tuple(kind.NAME for kind in EVENT_TYPES if "by" in {field.name for field in fields(kind)})
 
+# Where an event keeps what its person wrote: a reason, or the message itself.
+WORDS = ("reason", "text")
+
 
 @dataclass(frozen=True)
 class ActLine:
@@ -39,7 +42,7 @@ def acts(words: str = "", name: str = "", by: str = "", before: int | None = Non
     if by:
         found = found.filter(body__by=by)
     for word in words.split():
-        found = found.filter(Q(body__reason__icontains=word) | Q(body__by__icontains=word) | Q(stream__icontains=word))
+        found = found.filter(_says(word) | Q(body__by__icontains=word) | Q(stream__icontains=word))
     rows = list(found.order_by("-position")[: PAGE_LINES + 1])
     lines = tuple(_line(row) for row in rows[:PAGE_LINES])
     return ActPage(lines, lines[-1].position if len(rows) > PAGE_LINES else None)
@@ -47,6 +50,12 @@ def acts(words: str = "", name: str = "", by: str = "", before: int | None = Non
 
 def _line(row: Event) -> ActLine:
     body = row.body
-    return ActLine(
-        row.position, row.recorded_at, row.name, row.stream, str(body.get("by", "")), str(body.get("reason", ""))
-    )
+    why = next((str(body[key]) for key in WORDS if key in body), "")
+    return ActLine(row.position, row.recorded_at, row.name, row.stream, str(body.get("by", "")), why)
+
+
+def _says(word: str) -> Q:
+    found = Q()
+    for key in WORDS:
+        found |= Q(**{f"body__{key}__icontains": word})
+    return found

@@ -176,6 +176,16 @@ def test_the_log_tells_who_did_what_and_why(alice: Client, bob: Client, devices:
     assert by_kind == [everything[1]]
 
 
+def test_words_to_an_owner_are_the_why_of_a_message(alice: Client, devices: list[Device]) -> None:
+    commands.message_node(devices[0].node_id, text="Please update your phone.", by="dan")
+
+    everything = page_of(alice.get("/payouts/audit")).table("acts")
+    by_word = page_of(alice.get("/payouts/audit?words=update")).table("acts")
+
+    assert everything[0][1:4] == ["dan", "node-messaged", "Please update your phone."]
+    assert by_word == [everything[0]]
+
+
 def test_a_long_log_goes_on_with_older_lines(alice: Client, devices: list[Device]) -> None:
     for number in range(101):
         commands.adjust_balance(
