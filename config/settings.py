@@ -373,8 +373,13 @@ LOGGING = {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
         "json": {"()": "config.json_log.JsonFormatter"},
     },
+    "filters": {"refusals": {"()": "config.refusal_log.RefusalsInOneLine"}},
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": "json" if LOG_FORMAT == "json" else "line"}
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": "json" if LOG_FORMAT == "json" else "line",
+            "filters": ["refusals"],
+        }
     },
     "root": {"handlers": ["console"], "level": "INFO"},
     # One line per request that we make, or two per task (timers run some every few seconds), is no news.
