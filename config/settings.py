@@ -186,6 +186,15 @@ REGISTRATIONS_PER_MINUTE = _env.integer(
     "Devices that one address may register in a minute; 100 times that from here.",
     minimum=1,
 )
+DEVICE_REQUESTS_PER_MINUTE = _env.integer(
+    "DEVICE_REQUESTS_PER_MINUTE",
+    600,
+    "Requests that one device may make in a minute; pieces of slices not counted.",
+    minimum=1,
+)
+ACCOUNT_CHANGES_PER_MINUTE = _env.integer(
+    "ACCOUNT_CHANGES_PER_MINUTE", 60, "Changes that one account may make on its pages in a minute.", minimum=1
+)
 
 # --- API and pages ----------------------------------------------------------------------------------------------------
 API_QUEUE_LENGTH = _env.integer(
@@ -194,6 +203,11 @@ API_QUEUE_LENGTH = _env.integer(
 API_OPEN_PER_KEY = _env.integer("API_OPEN_PER_KEY", 128, "Answers that one API key may have open at once.", minimum=1)
 API_REQUESTS_PER_MINUTE = _env.integer(
     "API_REQUESTS_PER_MINUTE", 600, "Requests that one API key may make in a minute; 0: no limit."
+)
+API_TOKENS_PER_DAY = _env.integer(
+    "API_TOKENS_PER_DAY",
+    0,
+    "Tokens that one API key may ask for in a day, prompts and the longest answers it allows; 0: no limit.",
 )
 GENERATION_KEEP_SECONDS = _env.seconds(
     "GENERATION_KEEP_SECONDS", 604800.0, "An ended generation's row (counts and times, no text) is kept this long."
@@ -234,6 +248,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "inference.openai.middleware.api_shortcut",
+    "config.readable_forms.readable_forms",
     "frontend.static_files.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",

@@ -12,12 +12,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from frontend import figures
-from frontend.security import page
-from inference import rate_limit
+from frontend.security import page, refused
 from inference.worker.options import TOKEN_VARIABLE
-from market import commands
+from market import commands, limits
 from market.commands.nodes import NAME_LIMIT
-from market.errors import MarketError, TooManyRequests
+from market.errors import MarketError
 
 SESSION_KEY = "devices"
 MOST_DEVICES = 20
@@ -35,7 +34,7 @@ def join(request: HttpRequest) -> HttpResponse:
     try:
         return _registered(request)
     except MarketError as error:
-        return _page(request, problem=str(error), status=error.status)
+        return refused(_page(request, problem=str(error), status=error.status), error)
 
 
 @require_safe
@@ -62,7 +61,7 @@ def _page(request: HttpRequest, *, status: int = 200, **context: object) -> Http
 
 def _registered(request: HttpRequest) -> HttpResponse:
     """Registers the device of the form and shows its token, once. Raises MarketError."""
-    _check_rate(request.META.get("REMOTE_ADDR", ""))
+    limits.count_registration(request.META.get("REMOTE_ADDR", ""))
     form_id = salted_hmac("frontend.join", request.POST.get("form_id", "")).hexdigest()
     if not cache.add(f"join/{form_id}", 1, FORM_KEPT_SECONDS):
         return _page(request, problem="This form was sent already; its device is in the list below.", status=409)
@@ -75,15 +74,6 @@ def _registered(request: HttpRequest) -> HttpResponse:
     # In the environment: the arguments of a process can be read by everybody on its machine.
     command = f"{TOKEN_VARIABLE}={token} python -m inference.worker --server {settings.PUBLIC_URL}{budget}"
     return _page(request, command=command, token=token, preset=preset, name="")
-
-
-def _check_rate(address: str) -> None:
-    """Raises TooManyRequests."""
-    limit = settings.REGISTRATIONS_PER_MINUTE
-    asker = salted_hmac("frontend.join", address).hexdigest()[:16]
-    wait = rate_limit.seconds_to_wait(f"join/{asker}", limit)
-    if wait:
-        raise TooManyRequests(f"at most {limit} devices per minute register from one address; wait {wait} s")
 
 
 def _preset(experts: str) -> figures.Preset | None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import redis
 from django.db import OperationalError
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+
+from market.errors import MarketError, TooManyRequests
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,13 @@ def isolated(view: View) -> View:
         return response
 
     return alone
+
+
+def refused(response: HttpResponse, error: MarketError) -> HttpResponse:
+    """The page that shows a refusal, with the time after which it may be asked again."""
+    if isinstance(error, TooManyRequests):
+        response["Retry-After"] = str(error.retry_after_seconds)
+    return response
 
 
 def unavailable(request: HttpRequest, error: Exception) -> HttpResponseBase:

@@ -6,24 +6,20 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.conf import settings
-from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import NinjaAPI, Status
 from ninja.security import HttpBearer
 from pydantic import Field
 
-from market import api_errors, commands, histories, offers, presence, queries, statements
+from market import api_errors, commands, histories, limits, offers, presence, queries, statements
 from market import api_schemas as shapes
-from market.errors import BadToken, MarketError, TooManyRequests
+from market.errors import BadToken, MarketError
 from market.ledger import NODE_ACCOUNTS
 from market.placement import presets
 from market.statements import statement_csv
 
 POLL_SECONDS = (30.0, 60.0)
-# Local workers and tests share one address.
-LOOPBACK_FACTOR = 100
-LOOPBACK = {"127.0.0.1", "::1", ""}
 ERRORS: dict[frozenset[int], Any] = {frozenset({400, 401, 403, 404, 409, 410, 413, 422, 429, 503}): shapes.ErrorOut}
 
 
@@ -37,6 +33,7 @@ class DeviceToken(HttpBearer):
         node = queries.authenticate(token)
         if node is None:
             raise BadToken("nobody has this token; register with POST /api/nodes")
+        limits.count_device_request(node.node_id)
         return node
 
 
@@ -62,19 +59,9 @@ def _node(request: HttpRequest) -> queries.NodeView:
 
 @api.post("/nodes", response={201: shapes.NodeOut, **ERRORS}, auth=None, summary="Enrol a device")
 def register(request: HttpRequest, wish: shapes.NodeIn) -> Status[dict[str, Any]]:
-    _limit_registrations(request.META.get("REMOTE_ADDR", ""))
+    limits.count_registration(request.META.get("REMOTE_ADDR", ""))
     node_id, token = commands.register_node(wish.name, wish.kernel_class, wish.budget_bytes)
     return Status(201, {"node_id": node_id, "token": token})
-
-
-def _limit_registrations(address: str) -> None:
-    """Raises TooManyRequests above so many registrations per address and minute."""
-    limit = settings.REGISTRATIONS_PER_MINUTE
-    limit *= LOOPBACK_FACTOR if address in LOOPBACK else 1
-    key = f"market/registrations/{address}/{int(timezone.now().timestamp()) // 60}"
-    cache.add(key, 0, 120)
-    if cache.incr(key) > limit:
-        raise TooManyRequests(f"at most {limit} devices register from one address per minute; try again in a minute")
 
 
 @api.get("/demand", response={200: shapes.DemandOut, **ERRORS}, auth=_device, summary="What is wanted and what it pays")

@@ -16,7 +16,7 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.parser import Parser
 
-from market.errors import BadRequest, BodyTooLarge, MarketError
+from market.errors import BadRequest, BodyTooLarge, MarketError, TooManyRequests
 
 logger = logging.getLogger(__name__)
 BODY_LIMIT_BYTES = 64 * 1024
@@ -30,7 +30,9 @@ def error_response(status: int, code: str, message: str) -> JsonResponse:
 
 def on_market_error(_request: HttpRequest, error: MarketError) -> HttpResponse:
     response = error_response(error.status, error.code, str(error))
-    if error.status in (429, 503):
+    if isinstance(error, TooManyRequests):
+        response["Retry-After"] = str(error.retry_after_seconds)
+    elif error.status == 503:
         response["Retry-After"] = "5"
     return response
 

@@ -27,8 +27,14 @@ class BodyTooLarge(MarketError):
 
 
 class TooManyRequests(MarketError):
+    """retry_after_seconds: when the next one is welcome."""
+
     code = "too_many_requests"
     status = 429
+
+    def __init__(self, message: str, retry_after_seconds: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Conflict(MarketError):

@@ -35,12 +35,12 @@ PURE_ACROSS = {"inference": "relay"}
 # Edges of an app: the only importers of another app's modules, and what they may import.
 ALLOWED_ACROSS: dict[str, tuple[str, ...]] = {
     # `replay --to` writes a scratch database with the same options as the live one.
-    "market": ("config.settings",),
+    "market": ("config.settings", "config.rate_limit"),
     "relay": ("market.queries", "market.presence", "market.errors"),
     "inference": ("relay", "market.queries", "market.commands", "market.errors", "market.builds", "market.presence",
                   "market.benchmarks",
                   "config.supervisor", "config.tasks", "config.celery", "config.broker", "config.embedded_redis",
-                  "config.version"),
+                  "config.version", "config.rate_limit"),
     "frontend": ("market", "relay", "inference", "config"),
     "config": ("market", "relay", "inference", "frontend"),
 }  # fmt: skip

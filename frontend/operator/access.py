@@ -9,12 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
+from config import rate_limit
 from frontend.security import View, page
-from inference import rate_limit
 
 OPERATE = "market.operate_nodes"
 LOGINS_PER_MINUTE = 20
@@ -72,11 +71,12 @@ class Login(LoginView):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Guessing passwords is slow: so many tries per address and minute."""
-        asker = salted_hmac("frontend.login", request.META.get("REMOTE_ADDR", "")).hexdigest()[:16]
-        if wait := rate_limit.seconds_to_wait(f"login/{asker}", LOGINS_PER_MINUTE):
+        who = rate_limit.asker(request.META.get("REMOTE_ADDR", ""), "frontend.login")
+        if wait := rate_limit.seconds_to_wait(f"login/{who}", LOGINS_PER_MINUTE):
             form = self.get_form()
             form.add_error(None, _("Too many tries. Wait %(seconds)d seconds.") % {"seconds": wait})
-            return self.render_to_response(self.get_context_data(form=form), status=429)
+            context = self.get_context_data(form=form)
+            return self.render_to_response(context, status=429, headers={"Retry-After": str(wait)})
         return super().post(request, *args, **kwargs)
 
 

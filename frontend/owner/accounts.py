@@ -15,17 +15,16 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
+from config import rate_limit
 from frontend.models import OwnerLogin
-from frontend.playground.quota import asker
-from frontend.security import View, page
-from inference import rate_limit
-from market import commands
+from frontend.security import View, page, refused
+from market import commands, limits
 from market.commands.nodes import NAME_LIMIT
 from market.errors import BadRequest, TooManyRequests
 from market.models import OwnerProfile
@@ -36,9 +35,9 @@ NEW_ACCOUNTS_PER_MINUTE = 5
 
 def check_rate(request: HttpRequest, what: str, limit: int) -> None:
     """Counts one try of this address. Raises TooManyRequests."""
-    who = asker(request.META.get("REMOTE_ADDR", ""), f"frontend.{what}")
+    who = rate_limit.asker(request.META.get("REMOTE_ADDR", ""), f"frontend.{what}")
     if wait := rate_limit.seconds_to_wait(f"{what}/{who}", limit):
-        raise TooManyRequests(_("Too many tries. Wait %(seconds)d seconds.") % {"seconds": wait})
+        raise TooManyRequests(_("Too many tries. Wait %(seconds)d seconds.") % {"seconds": wait}, wait)
 
 
 def open_account(name: str, password: str) -> User:
@@ -94,6 +93,11 @@ def owner_page(view: View) -> View:
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not request.user.is_authenticated:
             return redirect(f"{reverse('me-sign-in')}?{urlencode({'next': request.path})}")
+        if request.method == "POST":
+            try:
+                limits.count_account_change(str(request.user.pk))
+            except TooManyRequests as error:
+                return refused(render(request, "frontend/owner/too_many.html", {"problem": error}, status=429), error)
         response: HttpResponseBase = view(request, *args, **kwargs)
         return response
 

@@ -9,7 +9,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from frontend.owner import accounts
-from frontend.security import page
+from frontend.security import page, refused
 from market.commands.nodes import NAME_LIMIT
 from market.errors import MarketError
 
@@ -25,7 +25,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         accounts.check_rate(request, "sign-in", accounts.TRIES_PER_MINUTE)
         user = accounts.right_login(request, request.POST.get("name", ""), request.POST.get("password", ""))
     except MarketError as error:
-        return _form(request, problem=str(error), status=error.status)
+        return refused(_form(request, problem=str(error), status=error.status), error)
     if user is None:
         # The same words for an unknown name and a wrong password: names cannot be tried out.
         return _form(request, problem=_("Name and password do not match."), status=400)
@@ -42,7 +42,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
         accounts.check_rate(request, "sign-up", accounts.NEW_ACCOUNTS_PER_MINUTE)
         user = accounts.open_account(request.POST.get("name", ""), request.POST.get("password", ""))
     except MarketError as error:
-        return _form(request, new_problem=str(error), status=error.status)
+        return refused(_form(request, new_problem=str(error), status=error.status), error)
     login(request, user)
     return redirect(accounts.way_back(request))
 

@@ -119,6 +119,16 @@ def too_many_requests(limit: int, retry_after_seconds: int) -> ApiError:
     )
 
 
+def too_many_tokens(limit: int, left: int, retry_after_seconds: int) -> ApiError:
+    return ApiError(
+        429,
+        f"This key may ask for {limit} tokens per day, prompts and longest answers together; {left} are left.",
+        code="rate_limit_exceeded",
+        kind=LIMIT,
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
 def too_many_open(limit: int, retry_after_seconds: int) -> ApiError:
     return ApiError(
         429,

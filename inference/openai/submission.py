@@ -16,9 +16,10 @@ from django.db import OperationalError as OperationalDatabaseError
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from config import rate_limit
 from config.broker import message_priority
 from config.celery import BACKBONE_QUEUE, app
-from inference import api_keys, backbone_status, jobs, rate_limit, token_stream, tokenizer
+from inference import api_keys, backbone_status, jobs, token_stream, tokenizer
 from inference.api_keys import KeyView
 from inference.errors import ModelNotLoaded, TokenizeFailed
 from inference.models import ApiKey, GenerationJob
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 # How soon a refused client may try again; a queue that is full is not empty a second later.
 RETRY_SECONDS = 2
 RETRY_FULL_SECONDS = 5
+DAY_SECONDS = 24 * 60 * 60
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,21 @@ def check_rate(key: KeyView) -> None:
             raise errors.too_many_requests(limit, wait)
 
 
+def charge_tokens(key_id: int, request: ApiRequest, prompts: Sequence[Sequence[int]]) -> None:
+    """Counts the prompts and the longest answers that the request allows; raises ApiError (429)."""
+    limit = settings.API_TOKENS_PER_DAY
+    if not limit:
+        return
+    context = settings.BACKBONE_CONTEXT_TOKENS
+    tokens = sum(
+        len(prompt) + request.choices * min(request.sampling.max_tokens, context - len(prompt)) for prompt in prompts
+    )
+    wait = rate_limit.seconds_to_wait(f"key/tokens/{key_id}", limit, amount=tokens, window_seconds=DAY_SECONDS)
+    if wait:
+        left = rate_limit.left(f"key/tokens/{key_id}", limit, window_seconds=DAY_SECONDS)
+        raise errors.too_many_tokens(limit, left, wait)
+
+
 # --- generating -------------------------------------------------------------------------------------------------------
 def accept_completion(authorization: str, body: bytes) -> Accepted:
     """Queues what a body of /v1/completions asks for. Raises ApiError."""
@@ -116,6 +133,8 @@ def accept(request: ApiRequest, key_id: int | None) -> Accepted:
         raise errors.unknown_model(request.model[:200])
     prompts = prompt_tokens(request, model)
     build = alive_build()
+    if key_id is not None:
+        charge_tokens(key_id, request, prompts)
     samplings = [choice_sampling(request.sampling, number) for number in range(request.choices)]
     job_ids = _create_jobs(model.name, prompts, samplings, key_id, request.priority)
     _enqueue_all(job_ids, request.priority)

@@ -362,6 +362,18 @@ def test_registrations_from_one_address_are_limited(
     assert [register("127.0.0.1").status_code for _ in range(4)] == [201] * 4
 
 
+def test_a_device_that_asks_too_often_waits_and_others_do_not(client: Client, settings: Settings) -> None:
+    settings.DEVICE_REQUESTS_PER_MINUTE = 2
+    bob, carol = (Caller(client, registered(name).token) for name in ("Bob's phone", "Carol's laptop"))
+
+    answers = [bob.get("/api/me") for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert_error(answers[2], 429, "too_many_requests")
+    assert 1 <= int(answers[2]["Retry-After"]) <= 60
+    assert carol.get("/api/me").status_code == 200
+
+
 def test_the_openapi_document_lists_every_operation_with_the_error_shape(client: Client) -> None:
     document = client.get("/api/openapi.json").json()
 

@@ -3,6 +3,7 @@
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from pytest_django import Settings
 
 from frontend.models import OwnerLogin
 from market import queries
@@ -93,3 +94,23 @@ def test_a_member_of_staff_keeps_the_login(client: Client) -> None:
 
     assert User.objects.filter(username="alice").exists()
     assert not OwnerLogin.objects.exists()
+
+
+def test_an_account_that_changes_too_much_waits_and_may_still_look(
+    client: Client, bob: User, settings: Settings
+) -> None:
+    settings.ACCOUNT_CHANGES_PER_MINUTE = 2
+
+    answers = [client.post("/me/payee", {"payee": f"IBAN {number}"}) for number in range(3)]
+
+    assert [answer.status_code for answer in answers] == [302, 302, 429]
+    assert 1 <= int(answers[2]["Retry-After"]) <= 60
+    assert "wait" in Page(answers[2].content.decode()).text
+    assert client.get("/me/").status_code == 200
+
+
+def test_whoever_tries_names_and_passwords_waits_and_is_told_how_long(client: Client) -> None:
+    tries = [client.post("/me/sign-in", {"name": "bob", "password": "guess"}) for _ in range(11)]
+
+    assert [one.status_code for one in tries] == [400] * 10 + [429]
+    assert 1 <= int(tries[-1]["Retry-After"]) <= 60

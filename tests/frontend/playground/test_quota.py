@@ -1,32 +1,11 @@
-"""What an address may ask for: counted by home network, forgotten by the hour, never stored as an address."""
+"""frontend/playground/quota.py: what an address may ask for, forgotten by the hour."""
 
 import pytest
 from pytest_django import Settings
 
 from frontend.playground import quota
-from frontend.playground.quota import asker, charge
+from frontend.playground.quota import charge
 from inference.openai.errors import ApiError
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("192.0.2.1", "192.0.2.1", True),
-        ("192.0.2.1", "192.0.2.2", False),
-        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
-        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
-        ("unix:", "unix:", True),
-    ],
-)
-def test_a_home_counts_as_one(one: str, other: str, same: bool) -> None:
-    assert (asker(one, "salt") == asker(other, "salt")) is same
-
-
-def test_the_digest_tells_no_address_and_depends_on_its_use() -> None:
-    digest = asker("192.0.2.1", "salt")
-
-    assert "192" not in digest
-    assert digest != asker("192.0.2.1", "other")
 
 
 def test_the_next_hour_begins_anew(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,8 +71,9 @@ def test_a_code_has_one_status() -> None:
         errors.missing("x"), errors.bad_value("x", "y"), errors.unknown_parameter("x"), errors.unsupported("x", "y"),
         errors.unknown_model("x"), errors.unknown_generation("x"), errors.tokens_gone("x"),
         errors.prompt_too_long("x", 2, 1), errors.missing_key(), errors.bad_key(), errors.too_many_requests(1, 1),
-        errors.too_many_open(1, 1), errors.queue_full(1), errors.no_backbone(1), errors.no_store(1),
-        errors.no_database(1), errors.model_unavailable("x"), errors.no_progress(1), errors.internal(),
+        errors.too_many_open(1, 1), errors.too_many_tokens(1, 0, 1), errors.queue_full(1),
+        errors.no_backbone(1), errors.no_store(1), errors.no_database(1),
+        errors.model_unavailable("x"), errors.no_progress(1), errors.internal(),
         errors.generation_failed("x"), errors.generation_failed("prompt_too_long: x"),
         errors.generation_failed("bad_parameter: x"),
     ]  # fmt: skip

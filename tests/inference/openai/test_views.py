@@ -236,6 +236,18 @@ async def test_a_key_has_so_many_requests_per_minute(post: Post, settings: Setti
     assert 1 <= int(refused["Retry-After"]) <= 60
 
 
+async def test_a_key_has_so_many_tokens_per_day(post: Post, settings: Settings) -> None:
+    settings.API_TOKENS_PER_DAY = 60
+
+    first = await post("/v1/completions", prompt=[1, 2, 3], max_tokens=7, n=5)
+    refused = await post("/v1/completions", prompt=[1, 2, 3], max_tokens=20)
+    smaller = await post("/v1/completions", prompt=[1, 2, 3], max_tokens=19)
+
+    assert first.status_code == smaller.status_code == 200
+    assert error_of(refused) == (429, "rate_limit_exceeded", None)
+    assert 1 <= int(refused["Retry-After"]) <= 86_400
+
+
 async def test_a_key_has_so_many_open_answers(post: Post, backbone: PlayedBackbone, settings: Settings) -> None:
     settings.API_OPEN_PER_KEY = 2
     backbone.script = lambda job: []
@@ -300,7 +312,7 @@ async def test_a_cache_or_a_database_that_is_away_is_503(
 async def test_a_queue_that_fails_leaves_no_job_behind(
     post: Post, backbone: PlayedBackbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(job_id: str) -> None:
+    def fail(job_id: str, priority: int) -> None:
         raise OperationalError("connection refused")
 
     monkeypatch.setattr(submission, "enqueue", fail)
