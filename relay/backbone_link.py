@@ -264,9 +264,10 @@ class BackboneLink:
         if not self._clients[key.relay].try_send(frame):
             return Failed(LinkCode.NO_CREDIT, "this worker has not yet taken what was sent before")
         self.counters["sent_bytes"] += len(frame.body)
-        self._open.add(
+        answer_bytes = self._open.add(
             request, key, pairs.shape[0], n_embd, on_done, rows=rows.shape[0], result_dtype=dispatch.result_dtype
         )
+        self._clients[key.relay].expect(key.session, answer_bytes)
         return None
 
     def _cancel_all(self, requests: tuple[int, ...]) -> None:

@@ -96,6 +96,11 @@ class RelayClient:
         """Queues all of a frame within credit, or nothing; False: no session, or no credit."""
         return self._session is not None and self._session.try_send(frame)
 
+    def expect(self, number: int, size: int) -> None:
+        """What was just sent to this peer has an answer of up to `size` bytes, see ClientSession.expect."""
+        if self._session is not None:
+            self._session.expect(number, size)
+
     def consumed(self, frame: Frame) -> None:
         """The sender of this frame may send as many bytes more."""
         if self._session is None:

@@ -17,6 +17,10 @@ from relay.records import Welcome
 
 # Answers that wait for credit; above this the peer gets none for new requests either.
 OUTBOX_BYTES = 16 * 1024 * 1024
+# A window has room for this many of the largest answers, so that none waits a round trip for a grant in its middle.
+ANSWERS_AHEAD = 4
+# By how much the windows of all peers of a backbone may grow together: what they send unread lies at the relay.
+WIDER_BYTES = 64 * 1024 * 1024
 
 
 class Peer:
@@ -64,6 +68,7 @@ class ClientSession:
         self._queue: deque[bytes] = deque()
         self._peers: dict[int, Peer] = {}
         self._due: set[int] = set()
+        self._wider_bytes = WIDER_BYTES
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -122,6 +127,21 @@ class ClientSession:
         self._enqueue(*split_frame(frame))
         return True
 
+    def expect(self, number: int, size: int) -> None:
+        """A request that was just sent to this peer has an answer of up to `size` bytes: its window opens for that.
+
+        The grant travels behind the request, so the answer needs none on its way.
+        """
+        peer = self._peers.get(number)
+        if peer is None or self.welcome is None:
+            return
+        wanted = min(self.welcome.credit_limit_bytes, ANSWERS_AHEAD * size)
+        more = min(wanted - peer.incoming.target, self._wider_bytes)
+        if more > 0:
+            self._wider_bytes -= more
+            peer.incoming.widen(peer.incoming.target + more)
+            self._due.add(number)
+
     def consumed(self, frame: Frame) -> None:
         """The bytes of a delivered frame (whole or chunk) are no longer held here: its sender may send as many more.
 
@@ -148,8 +168,10 @@ class ClientSession:
 
     def forget_peer(self, number: int) -> None:
         """The peer is gone, with everything that waited for it."""
-        self._peers.pop(number, None)
+        peer = self._peers.pop(number, None)
         self._due.discard(number)
+        if peer is not None and self._role is Role.BACKBONE and self.welcome is not None:
+            self._wider_bytes += peer.incoming.target - self.welcome.credit_bytes
         if self._role is Role.WORKER and self._reassembler is not None:
             self._reassembler.discard_stream(number)
 

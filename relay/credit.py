@@ -12,7 +12,7 @@ from relay.frames import CHUNK_BYTES, FLAG_RELAY, HEADER_BYTES, Frame, FrameType
 # A new peer may send this much. Twenty strangers that never read hold at most 20 MiB of the relay's memory.
 CREDIT_BYTES = 1024 * 1024
 # A receiver may open its window up to this. Workers do: a request must fit into their window as a whole. Backbones do
-# not: answers flow in chunks, and a thousand workers times this would be too much.
+# for workers of whom they ask large answers (`ClientSession.expect`): a thousand times this would be too much.
 CREDIT_LIMIT_BYTES = 8 * 1024 * 1024
 COUNTED = frozenset({FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.RESULT, FrameType.ERROR})
 
@@ -68,6 +68,12 @@ class ReceiveWindow:
     def consume(self, size: int) -> None:
         self.due += size + self.target - self.size
         self.size = self.target
+
+    def widen(self, target: int) -> None:
+        """Opens the window up to `target` with the next grant; it never shrinks."""
+        if target > self.target:
+            self.target = target
+            self.consume(0)
 
     def is_urgent(self) -> bool:
         """Whether so much is due that the peer may soon have to wait for it."""

@@ -71,11 +71,13 @@ class OpenRequests(Generic[Key]):
         *,
         rows: int = 0,
         result_dtype: int = ResultDtype.F32,
-    ) -> None:
+    ) -> int:
+        """Returns how many bytes its answer may take."""
         count, kind = result_shape(result_dtype, rows, pairs)
         allowed = max(np.dtype(kind).itemsize * count * n_embd, SMALL_JSON_BYTES)
         self._asked[request] = _Asked(key, pairs, rows, n_embd, result_dtype, on_done, allowed)
         self._by_key.setdefault(key, set()).add(request)
+        return allowed
 
     def cancel(self, request: int) -> Key | None:
         """Nobody awaits the outcome any more; the session to tell, or None when there is nothing to cancel."""

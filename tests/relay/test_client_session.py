@@ -187,6 +187,31 @@ def test_a_worker_opens_its_window_at_once_and_grants_again_at_a_quarter_of_it(w
     assert (read_credit(quarter), read_credit(idle)) == (10_000, 5_000)
 
 
+def test_a_large_answer_that_is_asked_for_opens_its_workers_window_behind_the_request(backbone: End) -> None:
+    backbone.session.try_send(Frame(FrameType.DISPATCH, session=9, body=bytes(100)))
+
+    backbone.session.expect(9, 9_000)
+    backbone.session.expect(9, 2_000)
+    backbone.session.expect(8, 9_000)
+
+    request, grant = backbone.sent()
+    assert (request.type, grant.type, grant.session) == (FrameType.DISPATCH, FrameType.CREDIT, 9)
+    assert read_credit(grant) == 4 * 9_000 - WINDOW
+
+
+def test_windows_grow_within_the_peers_limit_and_within_what_all_may_grow_together(backbone: End) -> None:
+    backbone.session._wider_bytes = LIMIT - WINDOW + 1_000
+    for number in (9, 10):
+        backbone.session.try_send(Frame(FrameType.DISPATCH, session=number, body=bytes(100)))
+        backbone.session.expect(number, 50_000)
+
+    grants = [read_credit(frame) for frame in backbone.sent() if frame.type is FrameType.CREDIT]
+    backbone.session.forget_peer(9)
+
+    assert grants == [LIMIT - WINDOW, 1_000]
+    assert backbone.session._wider_bytes == LIMIT - WINDOW
+
+
 def test_credit_travels_with_the_next_message(backbone: End) -> None:
     backbone.receive(result(1_000, session=9, stream=5))
     backbone.session.consumed(backbone.delivered[0])

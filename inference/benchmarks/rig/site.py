@@ -25,6 +25,8 @@ DOOR = "inference.benchmarks.rig.door:application"
 SERVER_PROGRAM = "uvicorn"
 START_SECONDS = 30.0
 BACKBONE_MODULE = "inference.benchmarks.rig.backbone"
+# What a slow line holds each way: in 25 ms 335 MB/s, so that it delays and does not bound what passes.
+LINE_BYTES = 8 << 20
 
 
 @dataclass
@@ -90,6 +92,7 @@ def slow_line(port: int, round_trip: float) -> Iterator[tuple[int, psutil.Proces
     command = [
         *(sys.executable, "-m", "inference.demos.nat.slow_line", "--listen", f"127.0.0.1:{own}"),
         *("--to", f"127.0.0.1:{port}", "--milliseconds", str(round_trip * 500)),
+        *("--window-bytes", str(LINE_BYTES)),
     ]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
     try:

@@ -30,9 +30,15 @@ class Stalls:
             self.open.set()
 
 
-async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float, stalls: Stalls) -> None:
+async def carry(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    delay: float,
+    stalls: Stalls,
+    window_bytes: int = WINDOW_BYTES,
+) -> None:
     """One direction, until its end; the end travels as slowly as the bytes."""
-    line: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(WINDOW_BYTES // READ_BYTES)
+    line: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(max(1, window_bytes // READ_BYTES))
 
     async def fill() -> None:
         data = b"first"
@@ -66,7 +72,8 @@ async def serve(options: argparse.Namespace) -> None:
             writer.close()
             return
         delay = options.milliseconds / 1000
-        ways = carry(reader, far_writer, delay, stalls), carry(far_reader, writer, delay, stalls)
+        window = options.window_bytes
+        ways = carry(reader, far_writer, delay, stalls, window), carry(far_reader, writer, delay, stalls, window)
         # A direction that breaks ends the other by closing its socket; there is nobody to tell.
         await asyncio.gather(*ways, return_exceptions=True)
 
@@ -86,6 +93,7 @@ def main() -> None:
     parser.add_argument("--listen", type=_address, required=True)
     parser.add_argument("--to", type=_address, required=True)
     parser.add_argument("--milliseconds", type=float, required=True, help="one way")
+    parser.add_argument("--window-bytes", type=int, default=WINDOW_BYTES, help="under way at once, each way")
     parser.add_argument("--stall-every", type=float, default=0.0, help="seconds; 0: never")
     parser.add_argument("--stall-seconds", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
