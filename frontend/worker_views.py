@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from frontend import authority, figures
 from frontend.security import isolated, page
+from frontend.worker_texts import texts
 from inference.stats import snapshot
 from market import offers
 from market.builds import BuildDescription
@@ -56,6 +57,7 @@ def worker(request: HttpRequest) -> HttpResponse:
     shown = {
         "wanted": wanted,
         "presets": [vars(preset) for preset in wanted.presets] if wanted else [],
+        "texts": texts(),
         "name_limit": NAME_LIMIT,
         "authority": authority.offered(),
     }
@@ -66,7 +68,7 @@ def worker(request: HttpRequest) -> HttpResponse:
 @isolated
 @page
 def offline(request: HttpRequest) -> HttpResponse:
-    """What an installed page shows without a network: the same for everybody."""
+    """What an installed page shows without a network: the same for everybody who reads its language."""
     return render(request, "frontend/offline.html")
 
 

@@ -74,7 +74,7 @@ def _lines(
                 name=names.get(node.node_id, node.node_id),
                 state=_state(node, of_node),
                 reason=node.suspended_reason,
-                kernel_class=node.kernel_class,
+                kernel_class=node.trusted_class,  # what audits saw computing; at first what it registered
                 slices=of_node.slices,
                 experts=of_node.experts,
                 size_bytes=of_node.size_bytes,

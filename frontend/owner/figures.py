@@ -129,7 +129,7 @@ def own_device(node_id: str) -> OwnDevice | None:
         money=money_of(node_id),
         claims=tuple(queries.node_claims(node_id)),
         trust=node.trust,
-        kernel_class=node.kernel_class,
+        kernel_class=node.trusted_class,  # what audits saw computing; at first what it registered
         leaves_at=node.leaves_at,
         suspended_reason=node.suspended_reason,
         words=tuple(histories.messages(node_id, WORDS_SHOWN)),

@@ -42,6 +42,9 @@ const functions = {
   },
 
   kernelClass: () => kernels.kernelClass,
+  threads: () => kernels.threads,
+  // As a browser does that is short of memory: nobody is told.
+  loseThread: () => kernels.pool.workers[0].terminate(),
   isOnCard: () => kernel.isOnCard ?? false,
   cardBuffers: () => kernels.gpu.buffers.size,
   closeSlice: () => kernel.close(),

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import psutil
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Route, ViewportSize, expect
 
 from inference.synthetic import SHAPE_122B, shape122b
 from tests.e2e.live_server import LiveServer
@@ -40,6 +41,13 @@ def key_digest(server: LiveServer) -> str:
     return base64.b64encode(hashlib.sha256(key).digest()).decode()
 
 
+def launch(playwright: Playwright, chromium: str, server: LiveServer, *arguments: str) -> Browser:
+    """Chromium that knows the server's name and trusts its certificate."""
+    trusted = f"--ignore-certificate-errors-spki-list={key_digest(server)}"
+    own = ["--no-sandbox", f"--host-resolver-rules=MAP {HOST} 127.0.0.1", trusted]
+    return playwright.chromium.launch(executable_path=chromium, args=[*own, *arguments])
+
+
 @dataclass
 class Phone:
     """Opens pages of the server, each in a browser profile of its own."""
@@ -60,10 +68,19 @@ class Phone:
         """The same server over plain HTTP, by a name that is not this machine's: an insecure context."""
         return f"http://{HOST}:{self.server.run.port}"
 
-    def open(self, address: str, fragment: str = "", before: str = "", **options: Any) -> Page:
-        """`before`: a script for the page, run before its own ones."""
+    def open(
+        self,
+        address: str,
+        fragment: str = "",
+        before: str = "",
+        routes: Mapping[str, Callable[[Route], None]] | None = None,
+        **options: Any,
+    ) -> Page:
+        """`before`: a script for the page, run before its own ones; `routes`: who answers for which addresses."""
         context = self.browser.new_context(viewport=PHONE, has_touch=True, **options)
         self.contexts.append(context)
+        for pattern, answer in (routes or {}).items():
+            context.route(pattern, answer)
         page = context.new_page()
         page.on("console", lambda message: self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -1,5 +1,6 @@
 """Threads over shared memory, on a cross-origin isolated page, give the bits of one thread."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.browser
 TYPES = {"Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "IQ4_XS": 23, "Q8_0": 8, "F16": 1}
 N_EMBD, N_FF, EXPERTS, FIRST = 512, 256, 3, 5
 THREADS = 3
+GONE_SECONDS = 60.0
 
 
 ALONE, TOGETHER = {"threads": 1, "gpu": False}, {"threads": THREADS, "gpu": False}
@@ -98,3 +100,22 @@ def test_many_slices_after_each_other_leave_the_threads_well(threaded: WasmPage,
         threaded.open(path)
 
         assert np.array_equal(threaded.compute(rows, experts), expected)
+
+
+def test_when_a_thread_is_gone_the_caller_computes_alone(threaded: WasmPage, tmp_path: Path) -> None:
+    path = slice_of(tmp_path, TYPES["Q4_K"])
+    rows, experts = rows_for(7)
+    threaded.open(path)
+    expected = threaded.compute(rows, experts)
+
+    threaded.ask("loseThread")
+    deadline = time.monotonic() + GONE_SECONDS
+    while threaded.ask("threads") > 1 and time.monotonic() < deadline:
+        answer = threaded.compute(rows, experts)
+
+        assert np.array_equal(answer.view(np.uint32), expected.view(np.uint32))
+
+    assert threaded.ask("threads") == 1
+    assert np.array_equal(threaded.compute(rows, experts), expected)
+    threaded.open(path)
+    assert np.array_equal(threaded.compute(rows, experts), expected)

@@ -157,8 +157,9 @@ static uint32_t pairs_of_expert(uint32_t first) {
 /* Where a part of `outputs` (a multiple of 32) begins. */
 static uint32_t share(uint32_t outputs, uint32_t part, uint32_t parts) { return outputs / 32 * part / parts * 32; }
 
-/* Computes part `part` of `parts` of the job; returns when all parts are done. */
-void EXPORT(work)(uint32_t part, uint32_t parts) {
+/* Computes part `part` of `parts` of the job; returns 1 when all parts are done, 0 when another thread is gone: then the
+   job may be computed once more, alone. */
+int EXPORT(work)(uint32_t part, uint32_t parts) {
     workspace *space = &workspaces[part];
     uint32_t n_ff = matrices[DOWN].n_in, from = share(n_ff, part, parts), to = share(n_ff, part + 1, parts);
     for (uint32_t i = 0, count; i < job.count; i += count) {
@@ -167,16 +168,16 @@ void EXPORT(work)(uint32_t part, uint32_t parts) {
         part_of_product(UP, i, count, job.up_rows, job.ups, from, to, space);
         for (uint32_t k = i; k < i + count; k++) swiglu(job.gates[k] + from, job.ups[k] + from, to - from);
     }
-    meet(parts);
+    if (!meet(parts)) return 0;
     for (uint32_t i = part; i < job.count; i += parts)
         prepare_floats(rounding_of(DOWN), job.gates[i], n_ff, (void *)job.down_rows[i]);
-    meet(parts);
+    if (!meet(parts)) return 0;
     from = share(matrices[DOWN].n_out, part, parts), to = share(matrices[DOWN].n_out, part + 1, parts);
     for (uint32_t i = 0, count; i < job.count; i += count) {
         count = pairs_of_expert(i);
         part_of_product(DOWN, i, count, job.down_rows, job.out, from, to, space);
     }
-    meet(parts);
+    return meet(parts);
 }
 
 /* `count` float32 to float16, in place: the answer of compact modes. */

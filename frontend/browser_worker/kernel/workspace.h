@@ -28,27 +28,31 @@ typedef struct {
 #ifdef THREADS
 #define MAX_THREADS 8
 #define SPINS 4096 /* looks at the counter before a thread sleeps: some microseconds */
+#define PATIENCE 5000000000LL /* nanoseconds asleep after which another thread must be dead: its part takes milliseconds */
+#define TIMED_OUT 2 /* what the instruction answers */
 
 static struct { uint32_t round, arrived; } meeting;
 
-/* Returns when all `parts` threads have come. Everything written before is seen by all afterwards. */
-static void meet(uint32_t parts) {
-    if (parts == 1) return;
+/* Returns 1 when all `parts` threads have come: everything written before is seen by all afterwards; 0 when one does not. */
+static int meet(uint32_t parts) {
+    if (parts == 1) return 1;
     uint32_t round = __atomic_load_n(&meeting.round, __ATOMIC_SEQ_CST);
     if (__atomic_add_fetch(&meeting.arrived, 1, __ATOMIC_SEQ_CST) == parts) {
         __atomic_store_n(&meeting.arrived, 0, __ATOMIC_SEQ_CST);
         __atomic_add_fetch(&meeting.round, 1, __ATOMIC_SEQ_CST);
         __builtin_wasm_memory_atomic_notify((int *)&meeting.round, MAX_THREADS);
-        return;
+        return 1;
     }
     for (int i = 0; i < SPINS; i++)
-        if (__atomic_load_n(&meeting.round, __ATOMIC_SEQ_CST) != round) return;
+        if (__atomic_load_n(&meeting.round, __ATOMIC_SEQ_CST) != round) return 1;
     while (__atomic_load_n(&meeting.round, __ATOMIC_SEQ_CST) == round)
-        __builtin_wasm_memory_atomic_wait32((int *)&meeting.round, (int)round, -1);
+        if (__builtin_wasm_memory_atomic_wait32((int *)&meeting.round, (int)round, PATIENCE) == TIMED_OUT)
+            return __atomic_load_n(&meeting.round, __ATOMIC_SEQ_CST) != round;
+    return 1;
 }
 #else
 #define MAX_THREADS 1
-static void meet(uint32_t parts) { (void)parts; }
+static int meet(uint32_t parts) { return (void)parts, 1; }
 #endif
 
 static workspace workspaces[MAX_THREADS];

@@ -1,14 +1,16 @@
 // When this device should rest because of its battery. Firefox, Safari and insecure addresses do not tell: there it lends.
 
+import { say } from "./texts.js";
+
 const LOW = 0.2, ENOUGH = 0.25; // it goes on above ENOUGH, so that it does not flicker at LOW
 
-const percent = (level) => `${Math.round(100 * level)}%`;
+const percent = (level) => Math.round(100 * level);
 
 // Why it rests, in words; "" when it may lend. battery: {charging, level 0..1} or null; alsoOnBattery: the owner's wish.
 export function batteryReason(battery, alsoOnBattery, wasLow) {
   if (!battery) return "";
-  if (isLow(battery, wasLow)) return `paused: the battery is at ${percent(battery.level)}; it goes on at ${percent(ENOUGH)}`;
-  if (!battery.charging && !alsoOnBattery) return "paused: this device is not charging; plug it in, or allow lending on battery below";
+  if (isLow(battery, wasLow)) return say("paused: the battery is at {level}%; it goes on at {enough}%", { level: percent(battery.level), enough: percent(ENOUGH) });
+  if (!battery.charging && !alsoOnBattery) return say("paused: this device is not charging; plug it in, or allow lending on battery below");
   return "";
 }
 

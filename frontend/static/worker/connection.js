@@ -24,7 +24,10 @@ export class Connection {
   // Dial, or tell the relay what is held now, or hang up.
   update(mayServe) {
     if (!this.holdings.size || !mayServe) return this.hangUp();
-    if (this.link) return this.status();
+    const { kernelClass } = this.kernels;
+    if (this.link && this.told === kernelClass) return this.status();
+    if (this.link) this.hangUp(); // trust is counted by kernel: another one gets a session of its own
+    this.told = kernelClass;
     this.link = new RelayLink(this.addresses, {
       findRelays: this.findRelays,
       hello: () => this.hello(),
@@ -44,9 +47,10 @@ export class Connection {
   }
 
   hello() {
-    const { kernelClass, types, threads } = this.kernels;
+    const { types, threads } = this.kernels;
+    this.told = this.kernels.kernelClass;
     return {
-      ...this.identity, build: this.holdings.values().next().value.claim.build, kernel_class: kernelClass,
+      ...this.identity, build: this.holdings.values().next().value.claim.build, kernel_class: this.told,
       capabilities: { types, threads, results: ["sums"] }, replicas: this.replicas(),
     };
   }

@@ -1,6 +1,7 @@
 // A slice into a kernel's memory, piece by piece: from the browser's store where the digest is right, else from the server.
 
 import { ServerError, pause } from "./market.js";
+import { say } from "./texts.js";
 
 const PIECE_ATTEMPTS = 5;
 const MOST_PIECE_BYTES = 64 << 20;
@@ -16,7 +17,7 @@ export function checkManifest(manifest, claim) {
   const fits = Number.isSafeInteger(size) && size > 0 && Number.isSafeInteger(pieceBytes) && pieceBytes > 0
     && pieceBytes <= MOST_PIECE_BYTES && size <= claim.size_bytes + MOST_OVERHEAD_BYTES
     && Array.isArray(pieces) && pieces.length === Math.ceil(size / pieceBytes) && [sha256, ...pieces].every((digest) => DIGEST.test(digest));
-  if (!same || !fits) throw new BadAnswer("the server's manifest is not that of the claimed slice");
+  if (!same || !fits) throw new BadAnswer(say("the server's manifest is not that of the claimed slice"));
 }
 
 // {kernel, sha256, receivedBytes}. kernels: kernels.js; progress(doneBytes, sizeBytes) after each piece. Throws ServerError,
@@ -51,7 +52,7 @@ async function fill(kernel, { market, store, sha256, claim, manifest }, progress
     }
     progress(stop, manifest.size);
   }
-  if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer("the pieces do not give the slice of the manifest");
+  if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer(say("the pieces do not give the slice of the manifest"));
   return receivedBytes;
 }
 
@@ -62,7 +63,7 @@ async function fetchPiece(market, claim, start, place, right, signal) {
     try {
       await market.range(claim, start, place(), signal);
       if (right(place())) return;
-      trouble = new BadAnswer("a piece of the slice arrived damaged");
+      trouble = new BadAnswer(say("a piece of the slice arrived damaged"));
     } catch (error) {
       if (!(error instanceof ServerError) || (error.status && error.status < 500 && error.status !== 429)) throw error;
       trouble = error;

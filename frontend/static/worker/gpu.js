@@ -10,14 +10,18 @@ const PLAN_STRIDE = 256; // the alignment of a uniform buffer's parts
 export class Gpu {
   // Null where there is no card, or only one that the processor plays (`anyAdapter`: that one, too).
   static async open({ anyAdapter = false } = {}) {
-    const adapter = await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
-    const isPlayed = adapter?.info?.isFallbackAdapter ?? adapter?.isFallbackAdapter ?? false;
-    const isSoftware = isPlayed || /swiftshader|llvmpipe|software/i.test(`${adapter?.info?.architecture} ${adapter?.info?.description}`);
-    if (!adapter || (isSoftware && !anyAdapter)) return null;
-    const device = await adapter.requestDevice().catch(() => null);
+    const adapter = await Gpu.adapter({ anyAdapter });
+    const device = await adapter?.requestDevice().catch(() => null);
     if (!device) return null;
     const code = await (await fetch(new URL("./gpu.wgsl", import.meta.url))).text();
     return new Gpu(device, device.createShaderModule({ code }), anyAdapter);
+  }
+
+  static async adapter({ anyAdapter = false } = {}) {
+    const adapter = await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
+    const isPlayed = adapter?.info?.isFallbackAdapter ?? adapter?.isFallbackAdapter ?? false;
+    const isSoftware = isPlayed || /swiftshader|llvmpipe|software/i.test(`${adapter?.info?.architecture} ${adapter?.info?.description}`);
+    return isSoftware && !anyAdapter ? null : adapter;
   }
 
   // isWanted: computes also where WASM is quicker.

@@ -8,12 +8,17 @@ import { Pool, defaultThreads } from "./pool.js";
 
 const MOST_THREADS = 8; // as kernel/workspace.h
 
-// Resolves to {module, open(size, refill), stop(), kernelClass, types, threads, gpu}.
+// What will probably compute, before there is a slice to try it with: for the registration of a device. What does compute
+// is told to the relay, and trust is counted by that.
+export const expectedKernelClass = async () => ((await Gpu.adapter()) ? GPU_KERNEL_CLASS : KERNEL_CLASS);
+
+// Resolves to {module, open(size, refill), stop(), kernelClass, types, threads, gpu, pool}.
 //   module       for Sha256
 //   open         room for a slice, used as SliceKernel; refill(kernel): writes the slice into a SliceKernel again, should
 //                the card be lost
 //   kernelClass  of what computes the slices that are open now
-//   gpu          Gpu or null
+//   threads      that compute; fewer when the browser ends one
+//   gpu, pool    Gpu, Pool, or null
 // The wish `gpu`: "auto", "any" (one that the processor plays or that is slow, too) or false. What does not start is done
 // without. Rejects where the browser cannot compute at all.
 export async function openKernels({ threads = defaultThreads(), gpu: wish = "auto" } = {}) {
@@ -28,14 +33,17 @@ export async function openKernels({ threads = defaultThreads(), gpu: wish = "aut
       console.warn("one thread only:", error);
     }
   }
-  const openWasm = (size) => new SliceKernel(pool ? shared : module, size, pool);
+  const openWasm = (size) => (pool && !pool.isLost ? new SliceKernel(shared, size, pool) : new SliceKernel(module, size));
   const open = (size, refill) => (gpu && refill && !gpu.isLost ? new GpuKernel(gpu, module, openWasm, size, refill) : openWasm(size));
   const stop = () => {
     pool?.stop();
     gpu?.stop();
   };
   return {
-    module, open, stop, types: TYPES, threads: pool ? pool.threads : 1, gpu,
+    module, open, stop, types: TYPES, gpu, pool,
+    get threads() {
+      return pool ? pool.threads : 1;
+    },
     get kernelClass() {
       return gpu?.slices.size && !gpu.isLost ? GPU_KERNEL_CLASS : KERNEL_CLASS;
     },

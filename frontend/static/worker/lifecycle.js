@@ -5,6 +5,7 @@ import { planClaims } from "./claim_plan.js";
 import { Connection } from "./connection.js";
 import { downloadSlice } from "./download.js";
 import { Market, ServerError, pause } from "./market.js";
+import { say } from "./texts.js";
 import { bytes, describe, summary } from "./words.js";
 
 const HEARTBEATS_PER_LEASE = 4;
@@ -23,12 +24,12 @@ export class Lifecycle {
     this.rests = new Map(restText ? [["page", restText]] : []); // who wants a rest -> why, in words
     this.failures = 0;
     this.stopping = new AbortController();
-    this.state = { phase: "starting", text: "asking the server for work", rows: 0, receivedBytes: 0, earnings: null, connected: false, slices: [] };
+    this.state = { phase: "starting", text: say("asking the server for work"), rows: 0, receivedBytes: 0, earnings: null, connected: false, slices: [] };
     this.connection = new Connection(this.holdings, {
       identity: { token, name }, relayUrl, kernels,
       findRelays: () => this.market.relays(),
       tell: (change) => this.tell(change),
-      onRefused: ({ code, message }) => this.end(code, code === "replaced" ? "this device now works in another tab or window" : `the server refused this device: ${message}`),
+      onRefused: ({ code, message }) => this.end(code, code === "replaced" ? say("this device now works in another tab or window") : say("the server refused this device: {why}", { why: message })),
       battery: () => this.battery,
     });
   }
@@ -73,7 +74,7 @@ export class Lifecycle {
       this.connection.hangUp();
       this.showRest();
     } else if (rested) {
-      this.tell({ phase: "starting", text: "going on" });
+      this.tell({ phase: "starting", text: say("going on") });
       this.wake?.();
     }
   }
@@ -96,7 +97,7 @@ export class Lifecycle {
     this.wake?.();
     await this.giveBack();
     await this.store.prune([]);
-    this.tell({ phase: "stopped", text: "stopped; everything was given back" });
+    this.tell({ phase: "stopped", text: say("stopped; everything was given back") });
   }
 
   async giveBack() {
@@ -117,7 +118,7 @@ export class Lifecycle {
     const rest = this.pace.check(performance.now() / 1000);
     if (!rest) return;
     const factor = this.pace.factor.toFixed(0);
-    this.rest("pace", `paused: this device works ${factor} times slower than before (heat, or other work); it goes on in ${rest} seconds`);
+    this.rest("pace", say("paused: this device is {factor} times slower than it was (heat, or other work); on again in {seconds} seconds", { factor, seconds: rest }));
     setTimeout(() => this.rest("pace", ""), rest * 1000);
   }
 
@@ -129,14 +130,14 @@ export class Lifecycle {
       return wait;
     } catch (error) {
       if (this.stopped || this.resting) return 0;
-      if (error.status === 401) return this.end("unknown_token", "the server does not know this device any more");
+      if (error.status === 401) return this.end("unknown_token", say("the server does not know this device any more"));
       if (error instanceof RangeError) {
         await this.giveBack();
-        return this.end("no_memory", "this browser has no memory left for so many experts: lend less");
+        return this.end("no_memory", say("this browser has no memory left for so many experts: lend less"));
       }
       this.failures += 1;
       const wait = Math.min(MOST_PAUSE_SECONDS, 2 ** this.failures) * (0.5 + Math.random() / 2);
-      this.tell({ phase: "waiting", text: `${error.message || error}; trying again in ${Math.ceil(wait)} seconds` });
+      this.tell({ phase: "waiting", text: say("{why}; trying again in {seconds} seconds", { why: error.message || error, seconds: Math.ceil(wait) }) });
       return wait;
     }
   }
@@ -168,7 +169,7 @@ export class Lifecycle {
     if (again.length) return { fetch: again, wait };
     const demand = await this.market.demand(freeBytes, build, this.kernels.types);
     this.nextDemand = performance.now() + demand.poll_seconds * 1000;
-    let why = demand.message || "nothing is wanted";
+    let why = demand.message || say("nothing is wanted");
     if (demand.ranges.length) {
       try {
         const fetch = await this.market.claimBest(freeBytes, build, this.kernels.types);
@@ -179,7 +180,7 @@ export class Lifecycle {
         why = error.message; // somebody was first, or the operator's budget is spent
       }
     }
-    if (!this.claims.length) this.tell({ phase: "idle", text: `no work because ${why}` });
+    if (!this.claims.length) this.tell({ phase: "idle", text: say("no work because {why}", { why }) });
     return { fetch: [], wait: Math.min(wait, demand.poll_seconds) };
   }
 
@@ -215,7 +216,7 @@ export class Lifecycle {
     try {
       const progress = (done, size) => {
         this.note(claim, { done, size });
-        this.tell({ phase: "downloading", text: `downloading ${describe(claim)}: ${bytes(done)} of ${bytes(size)}` });
+        this.tell({ phase: "downloading", text: say("downloading {what}: {done} of {size}", { what: describe(claim), done: bytes(done), size: bytes(size) }) });
       };
       const { market, store, kernels, sha256 } = this;
       const download = await downloadSlice({ market, store, kernels, sha256, claim, progress, signal: this.fetching.signal });
@@ -242,8 +243,9 @@ export class Lifecycle {
     const claims = this.held();
     if (!claims.length || !this.state.connected) return;
     const held = summary(claims);
-    if (!claims.some((claim) => live.has(claim.claim_id))) this.tell({ phase: "checking", text: `${held}: the server checks it` });
-    else this.tell({ phase: "serving", text: me.reason ? `holding ${held}, but ${me.message ?? me.reason}` : `serving ${held}` });
+    if (!claims.some((claim) => live.has(claim.claim_id))) this.tell({ phase: "checking", text: say("{held}: the server checks it", { held }) });
+    else if (me.reason) this.tell({ phase: "serving", text: say("holding {held}, but {why}", { held, why: me.message ?? me.reason }) });
+    else this.tell({ phase: "serving", text: say("serving {held}", { held }) });
   }
 
   // --- parts ----------------------------------------------------------------------------------------------------------

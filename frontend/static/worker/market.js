@@ -1,5 +1,7 @@
 // The server's HTTP API as the worker sees it. inference/worker/market_client.py is the model.
 
+import { say } from "./texts.js";
+
 const ATTEMPTS = 4;
 const FIRST_PAUSE = 0.25;
 const READ_BYTES = 1 << 18;
@@ -129,10 +131,10 @@ export async function register(name, kernelClass, budgetBytes) {
 }
 
 const unreachable = () =>
-  new ServerError(0, "server_unreachable", navigator.onLine === false ? "this device is offline" : "the server cannot be reached");
+  new ServerError(0, "server_unreachable", say(navigator.onLine === false ? "this device is offline" : "the server cannot be reached"));
 
 async function errorFrom(response) {
-  let code = "http_error", message = `the server answered ${response.status}`;
+  let code = "http_error", message = say("the server answered {status}", { status: response.status });
   try {
     ({ code, message } = (await response.json()).error);
   } catch {

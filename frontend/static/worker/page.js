@@ -2,15 +2,16 @@
 // visibility). What is shown is view.js; what is kept between visits is remembered.js.
 
 import { batteryReason, isLow, watchBattery } from "./battery.js";
-import { KERNEL_CLASS } from "./kernel.js";
 import { register } from "./market.js";
 import { remembered } from "./remembered.js";
+import { say, speak } from "./texts.js";
 import { draw, drawBattery, drawBudget, element } from "./view.js";
 
-const presets = JSON.parse(element("presets").textContent);
+const given = (id) => JSON.parse(element(id).textContent);
+const presets = given("presets"), texts = given("texts");
 const SERVICE_WORKER = "/worker-shell.js";
-const HIDDEN = "paused: this tab is hidden; it goes on as soon as you look at it";
 
+speak(texts);
 let worker = null;
 let state = null;
 let awake = null;
@@ -23,16 +24,17 @@ const show = (now) => draw(now, { lending: Boolean(worker), offered: presets.len
 
 // --- registration by link: the token stands in the fragment, which no server ever sees ------------------------------------
 function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!given) return;
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
   history.replaceState(null, "", location.pathname);
-  remembered.set("token", given);
+  remembered.set("token", token);
 }
 
 async function deviceToken() {
   const known = remembered.get("token");
   if (known) return known;
-  const { token } = await register(element("name").value, KERNEL_CLASS, preset().budget_bytes);
+  const { expectedKernelClass } = await import("./kernels.js");
+  const { token } = await register(element("name").value, await expectedKernelClass(), preset().budget_bytes);
   remembered.set("token", token);
   return token;
 }
@@ -41,22 +43,23 @@ async function deviceToken() {
 async function lend() {
   if (worker) return;
   element("lend").disabled = true;
-  draw({ phase: "starting", text: "starting" }, { lending: false, offered: false });
+  draw({ phase: "starting", text: say("starting") }, { lending: false, offered: false });
   try {
     const token = await deviceToken();
     worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     worker.onmessage = ({ data }) => said(data.state);
-    worker.onerror = () => ended({ phase: "refused", text: "this browser cannot run the worker: it is too old" });
+    worker.onerror = () => ended({ phase: "refused", text: say("this browser cannot run the worker: it is too old") });
     const relayUrl = new URL("/relay/", location.href.replace(/^http/, "ws")).href;
     lastRest = restReason();
     worker.postMessage({
-      type: "start", token, relayUrl, name: element("name").value, budgetBytes: preset().budget_bytes, rest: lastRest, battery: battery?.level ?? null,
+      type: "start", token, relayUrl, name: element("name").value, budgetBytes: preset().budget_bytes, rest: lastRest,
+      battery: battery?.level ?? null, texts,
     });
     remembered.set("lending", "1");
     keepAwake();
     navigator.storage?.persist?.().catch(() => {}); // asks that the experts are not cleared away; a refusal changes nothing
   } catch (error) {
-    ended({ phase: "refused", text: `this device could not be registered: ${error.message}` });
+    ended({ phase: "refused", text: say("this device could not be registered: {why}", { why: error.message }) });
   }
 }
 
@@ -85,7 +88,7 @@ function said(next) {
 
 // --- the device -----------------------------------------------------------------------------------------------------------
 function restReason() {
-  if (document.hidden) return HIDDEN;
+  if (document.hidden) return say("paused: this tab is hidden; it goes on as soon as you look at it");
   return batteryReason(battery, element("also-on-battery").checked, wasLow);
 }
 
@@ -161,7 +164,7 @@ async function begin() {
   addEventListener("pagehide", leaving);
   addEventListener("pageshow", restored);
   budgetMoved();
-  show({ phase: "off", text: presets.length ? "off: nothing is lent" : "no model is on offer at the moment; come back later" });
+  show({ phase: "off", text: say(presets.length ? "off: nothing is lent" : "no model is on offer at the moment; come back later") });
   battery = await watchBattery(reconsider);
   reconsider();
   if (remembered.get("lending") && presets.length) lend();

@@ -1,6 +1,6 @@
 // Threads for the kernel, where the page is cross-origin isolated: Web Workers (pool_thread.js) whose instances of
 // kernel_threads.wasm share the memory of each slice. They wait for a bell in shared memory, not for messages: a layer's
-// work takes less than a millisecond.
+// work takes less than a millisecond. When one of them is gone (the browser ended it), the caller goes on alone.
 
 export const BELL = 0, JOBS = 1, MAIL = 2, SLICE = 3; // words of the shared control block
 const STACK_BYTES = 65536;
@@ -28,6 +28,7 @@ export class Pool {
     this.control = new Int32Array(new SharedArrayBuffer(16));
     this.workers = [];
     this.slices = 0;
+    this.isLost = false;
   }
 
   // Room that a slice's memory needs for the stacks of the threads.
@@ -40,7 +41,11 @@ export class Pool {
     this.workers.push(worker);
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => reject(new Error("a thread did not start")), START_SECONDS * 1000);
-      worker.onmessage = () => (clearTimeout(timer), resolve());
+      worker.onmessage = () => {
+        clearTimeout(timer);
+        worker.onerror = () => this.lose(); // whatever breaks it later
+        resolve();
+      };
       worker.onerror = (event) => (clearTimeout(timer), reject(new Error(event.message || "a thread could not be started")));
       worker.postMessage({ type: "start", module, control: this.control, part, parts: this.threads });
     });
@@ -61,12 +66,25 @@ export class Pool {
     this.tell(() => ({ type: "remove", slice }));
   }
 
-  // Computes on all threads; work(parts) is the caller's share and returns when all are done.
+  // Computes on all threads; work(parts) is the caller's share and returns 1 when all are done, 0 when one does not answer:
+  // it will not come back, and would block each further request. All others end then, and work(1) computes everything.
   run(slice, work) {
-    Atomics.store(this.control, SLICE, slice);
-    Atomics.add(this.control, JOBS, 1);
-    this.ring();
-    work(this.threads);
+    if (!this.isLost) {
+      Atomics.store(this.control, SLICE, slice);
+      Atomics.add(this.control, JOBS, 1);
+      this.ring();
+      if (work(this.threads)) return;
+      console.warn("a thread is gone: one thread only");
+      this.lose();
+    }
+    work(1);
+  }
+
+  lose() {
+    this.isLost = true;
+    this.stop();
+    this.workers = [];
+    this.threads = 1;
   }
 
   tell(message) {

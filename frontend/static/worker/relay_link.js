@@ -2,6 +2,7 @@
 
 import { CHUNK_BYTES, COUNTED, FLAG_RELAY, HEADER_BYTES, PROTOCOL_VERSION, RETRY_REJECTS, ROLE, TYPE } from "./constants.js";
 import { Reassembler, decodeFrames, encodeFrame, jsonBody, makeFrame, readJson, splitFrame } from "./frames.js";
+import { say } from "./texts.js";
 
 const FIRST_DELAY = 0.25, MAX_DELAY = 30, GOOD_SECONDS = 10, MISSED_PINGS = 4, OPEN_SECONDS = 10;
 const MAX_BODY_BYTES = 16 << 20;
@@ -80,7 +81,7 @@ export class RelayLink {
     this.live = true;
     socket.onopen = () => this.open();
     socket.onmessage = (event) => socket === this.socket && this.receive(new Uint8Array(event.data));
-    socket.onclose = () => socket === this.socket && this.ended("the connection to the relay broke");
+    socket.onclose = () => socket === this.socket && this.ended(say("the connection to the relay broke"));
     this.watching = setInterval(() => this.watch(), 2000);
   }
 
@@ -98,7 +99,7 @@ export class RelayLink {
     try {
       for (const frame of decodeFrames(message)) if (this.live) this.act(frame);
     } catch (error) {
-      this.fail(`the relay sent what this page does not understand: ${error.message}`);
+      this.fail(say("the relay sent what this page does not understand: {why}", { why: error.message }));
     }
   }
 
@@ -120,7 +121,7 @@ export class RelayLink {
       case TYPE.CREDIT:
         return this.credit(frame);
       case TYPE.DRAIN:
-        return this.fail("the relay is closing");
+        return this.fail(say("the relay is closing"));
       case TYPE.CANCEL:
         if (!frame.request) this.forgetStream(frame.stream);
         return this.onRequest(frame);
@@ -172,7 +173,7 @@ export class RelayLink {
 
   watch() {
     const limit = MISSED_PINGS * (this.welcome?.ping_seconds ?? OPEN_SECONDS);
-    if (this.live && seconds() - this.heard > limit) this.fail("the relay is silent");
+    if (this.live && seconds() - this.heard > limit) this.fail(say("the relay is silent"));
   }
 
   fail(reason) {
@@ -201,7 +202,7 @@ export class RelayLink {
     if (seconds() - this.started >= GOOD_SECONDS) this.attempt = 0;
     const delay = Math.min(MAX_DELAY, FIRST_DELAY * 2 ** this.attempt) * (0.5 + Math.random() / 2);
     this.attempt = Math.min(this.attempt + 1, 16);
-    this.onState(`${reason}; connecting again`);
+    this.onState(say("{reason}; connecting again", { reason }));
     this.timer = setTimeout(() => this.dialAgain(), delay * 1000);
   }
 

@@ -1,7 +1,7 @@
 // The service worker of /worker: keeps the few files of a page that says "no network", and nothing else. Whatever the
 // server answers, prices, money and experts above all, comes from the server or not at all.
 
-const CACHE = "expertswarm-shell-1";
+const CACHE = "expertswarm-shell-2";
 const OFFLINE = "/worker/offline";
 const SHELL = [OFFLINE, "/static/worker/offline.js", "/static/worker/worker.css", "/static/frontend/style.css", "/static/frontend/icon.svg"];
 
@@ -11,7 +11,15 @@ addEventListener("install", (event) => {
 
 async function fill() {
   const cache = await caches.open(CACHE);
-  await cache.addAll(SHELL.map((path) => new Request(path, { cache: "reload", credentials: "omit" })));
+  await cache.addAll(SHELL.map(fresh));
+}
+
+// With cookies: one of them says which language the owner reads.
+const fresh = (path) => new Request(path, { cache: "reload" });
+
+// Whoever chose another language since sees the page without a network in that one, too.
+async function refill(response) {
+  if (response.ok) await (await caches.open(CACHE)).add(fresh(OFFLINE));
 }
 
 addEventListener("activate", (event) => {
@@ -27,6 +35,8 @@ addEventListener("fetch", (event) => {
   const { pathname, origin } = new URL(event.request.url);
   if (event.request.method !== "GET" || origin !== self.location.origin) return;
   const kept = event.request.mode === "navigate" ? OFFLINE : pathname;
-  if (event.request.mode === "navigate" || SHELL.includes(pathname))
-    event.respondWith(fetch(event.request).catch(async () => (await caches.match(kept)) ?? Response.error()));
+  if (event.request.mode !== "navigate" && !SHELL.includes(pathname)) return;
+  const answer = fetch(event.request);
+  event.respondWith(answer.catch(async () => (await caches.match(kept)) ?? Response.error()));
+  if (event.request.mode === "navigate") event.waitUntil(answer.then(refill).catch(() => {}));
 });

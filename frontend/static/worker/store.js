@@ -1,6 +1,8 @@
 // Pieces of slices in IndexedDB, which browsers offer at insecure addresses too. What cannot be kept is downloaded again.
 // Keys: BUILD/LAYER/FIRST-LAST/NUMBER for a piece, and .../size for the bytes of the whole slice.
 
+import { say } from "./texts.js";
+
 const NAME = "expertswarm", PIECES = "pieces", SIZE = "size";
 const SPARE_BYTES = 8 << 20; // what the browser needs beside the pieces
 const KEY = /^([^/]+)\/(\d+)\/(\d+)-(\d+)\/size$/;
@@ -34,8 +36,8 @@ export class PieceStore {
   note(error) {
     const full = error?.name === "QuotaExceededError";
     this.trouble = full
-      ? "this browser gives no more room for storage: after a reload the experts are downloaded again"
-      : "this browser keeps nothing (a private window?): after a reload the experts are downloaded again";
+      ? say("this browser gives no more room for storage: after a reload the experts are downloaded again")
+      : say("this browser keeps nothing (a private window?): after a reload the experts are downloaded again");
   }
 
   // Says beforehand when the browser has no room for so much; where it does not tell its room, writing will.

@@ -1,5 +1,6 @@
 // What the page shows: fills the elements of worker.html, decides nothing.
 
+import { say } from "./texts.js";
 import { bytes, credits, experts } from "./words.js";
 
 const MOST_SLICES_SHOWN = 8;
@@ -34,27 +35,33 @@ function drawSlices(slices) {
   shown.forEach(({ label, done, size, here }, place) => {
     const [name, amount, bar] = list.children[place].children;
     name.textContent = label;
-    amount.textContent = here ? `${bytes(size)}, checked` : `${bytes(done)} of ${bytes(size)}`;
+    amount.textContent = here ? say("{size}, checked", { size: bytes(size) }) : say("{done} of {size}", { done: bytes(done), size: bytes(size) });
     bar.hidden = here;
     bar.max = size;
     bar.value = done;
-    bar.setAttribute("aria-label", `download of ${label}`);
+    bar.setAttribute("aria-label", say("download of {label}", { label }));
   });
-  element("more-slices").textContent = slices.length > shown.length ? `and ${slices.length - shown.length} more` : "";
+  element("more-slices").textContent = slices.length > shown.length ? say("and {count} more", { count: slices.length - shown.length }) : "";
 }
 
 export function drawBudget({ budget_bytes: budget, size_bytes: size, experts: count, pays }) {
   const text = `${bytes(budget)}: ${experts(count)}`;
   element("budget-text").textContent = text;
   element("budget").setAttribute("aria-valuetext", text);
-  element("takes").textContent = `${experts(count)} take${count === 1 ? "s" : ""} ${bytes(size)} of memory, and as much of this browser's storage.`;
-  element("pays").textContent = pays ? `Pays up to ${credits(pays)} credits an hour.` : "Nothing is wanted at this size now.";
+  const takes = count === 1
+    ? "1 expert takes {size} of memory, and as much of this browser's storage."
+    : "{count} experts take {size} of memory, and as much of this browser's storage.";
+  element("takes").textContent = say(takes, { count, size: bytes(size) });
+  element("pays").textContent = pays ? say("Pays up to {credits} credits an hour.", { credits: credits(pays) }) : say("Nothing is wanted at this size now.");
 }
 
 // battery: {charging, level} or null.
 export function drawBattery(battery) {
+  const text = battery?.charging
+    ? "Battery {percent}%, charging. Below 20 percent it rests in any case."
+    : "Battery {percent}%, not charging. Below 20 percent it rests in any case.";
   element("battery").textContent = battery
-    ? `Battery ${Math.round(100 * battery.level)}%, ${battery.charging ? "charging" : "not charging"}. Below 20% it rests in any case.`
-    : "This browser does not tell about the battery: please keep the device plugged in yourself.";
+    ? say(text, { percent: Math.round(100 * battery.level) })
+    : say("This browser does not tell about the battery: please keep the device plugged in yourself.");
   element("also-on-battery").disabled = !battery;
 }

@@ -1,5 +1,6 @@
 // The Web Worker: everything but the page. Messages:
-//   from the page  {type: "start", token, name, budgetBytes, relayUrl, rest, battery}   once; rest: "" or why to begin resting
+//   from the page  {type: "start", token, name, budgetBytes, relayUrl, rest, battery, texts}   once; rest: "" or why to begin
+//                  resting; texts: of texts.js
 //                  {type: "budget", budgetBytes}
 //                  {type: "rest", text}        why to rest; "": go on
 //                  {type: "battery", level}    0 to 1, or null where it is not known
@@ -15,6 +16,7 @@ import { Lifecycle } from "./lifecycle.js";
 import { Pace, digestSeconds } from "./pace.js";
 import { Sha256 } from "./sha256.js";
 import { PieceStore } from "./store.js";
+import { say, speak } from "./texts.js";
 
 const REPORT_MILLISECONDS = 200;
 let lifecycle = null;
@@ -31,14 +33,15 @@ function report(state) {
   }, REPORT_MILLISECONDS);
 }
 
-async function start({ rest, battery, ...given }) {
+async function start({ rest, battery, texts, ...given }) {
+  speak(texts);
   try {
     const kernels = await openKernels();
     const sha256 = new Sha256(kernels.module), store = await PieceStore.open();
     const pace = new Pace(() => digestSeconds(sha256));
     lifecycle = new Lifecycle({ ...given, kernels, store, sha256, pace, battery, restText: rest, report });
   } catch (error) {
-    postMessage({ type: "state", state: { phase: "refused", code: "no_kernel", text: `this browser cannot compute experts: ${error.message}` } });
+    postMessage({ type: "state", state: { phase: "refused", code: "no_kernel", text: say("this browser cannot compute experts: {why}", { why: error.message }) } });
     return;
   }
   early.forEach(obey);
