@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frontend.screenshots import worker_page
 from frontend.screenshots.pages import PAGES, SIZES, Shot
 from frontend.screenshots.scene import BUILD, OPERATOR, OWNER, PASSWORD
 from frontend.screenshots.site import ROOT, NotStarted, Site, demo_site
+from inference.benchmarks import wasm_page
+from inference.demos.replayed import DemoFailed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -101,8 +104,12 @@ def _a_device(page: "Page", url: str) -> str:
 
 def _pictures(browser: "Browser", shots: Sequence[Shot], folder: Path, *, empty: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="screenshots-") as var_dir, demo_site(Path(var_dir), empty=empty) as site:
-        for path in take(browser, site, shots, folder):
-            sys.stdout.write(f"{path} {path.stat().st_size // 1000} kB\n")
+        _tell(take(browser, site, shots, folder))
+
+
+def _tell(found: Sequence[Path]) -> None:
+    for path in found:
+        sys.stdout.write(f"{path} {path.stat().st_size // 1000} kB\n")
 
 
 def main() -> int:
@@ -118,7 +125,9 @@ def main() -> int:
                 shots = [shot for shot in wanted if shot.empty == empty]
                 if shots:
                     _pictures(browser, shots, arguments.folder, empty=empty)
-    except (NoBrowser, NotStarted) as error:
+        if any(arguments.only in f"worker-{state}" for state in worker_page.STATES):
+            _tell(worker_page.pictures(arguments.folder))
+    except (NoBrowser, NotStarted, wasm_page.NoBrowser, DemoFailed) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

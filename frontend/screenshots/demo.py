@@ -30,14 +30,19 @@ from config.tasks import CANARY_KEY
 from frontend import samples
 from frontend.owner import accounts
 from frontend.samples import Sample
-from frontend.screenshots.scene import BUILD, CLAIMS, DEVICES, OPERATOR, OWNER, PASSWORD, READY
+from frontend.screenshots.scene import BOOKKEEPER, BUILD, CLAIMS, DEVICES, OPERATOR, OWNER, PASSWORD, READY
 from inference import backbone_status
 from inference.hot_set import pack_flags
 from inference.models import ApiKey, GenerationJob
 from market import commands, node_list, presence, queries
 from market.benchmarks import large
+from market.models import Node, PayoutItem
+from market.payout_providers import CsvProvider
 
 SPEAK_SECONDS = 2.0
+# Other accounts, each with a few devices: whom the payout batches pay.
+PAID_OWNERS, DEVICES_OF_EACH = ("Ana", "Chidi", "Grete", "Jun", "Mei"), 6
+RESERVE_PERCENT = 40
 
 
 def fill(*, empty: bool) -> None:
@@ -49,6 +54,7 @@ def fill(*, empty: bool) -> None:
     now = timezone.now()
     large.write(BUILD, DEVICES, CLAIMS, now)
     _owner()
+    _payouts()
     _requests()
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         _day(client, time.time())
@@ -61,6 +67,33 @@ def _owner() -> None:
     lines = sorted(node_list.node_lines(), key=lambda line: (-len(line.name), -line.experts))
     for line in [line for line in lines if line.state == "working"][:3]:
         commands.link_node(line.node_id, owner_id, by="owner", reason="added in the account")
+
+
+def _payouts() -> None:
+    """A batch that is paid, but for one item, and a batch that waits for a second person."""
+    free = iter(
+        Node.objects.filter(owner_id="", suspended_reason="").order_by("node_id").values_list("node_id", flat=True)
+    )
+    for number, name in enumerate(PAID_OWNERS):
+        owner_id = commands.create_owner(name, f"DE02 1203 0000 0000 2020 {number:02}")
+        for _ in range(DEVICES_OF_EACH):
+            commands.link_node(next(free), owner_id, by="owner", reason="added in the account")
+    commands.release_earnings(timezone.now())
+    first = _drafted("2026-10", RESERVE_PERCENT, "October, the rest stays for reversals")
+    commands.approve_payout(first, by=BOOKKEEPER, reason="compared with the report")
+    provider = CsvProvider(settings.VAR_DIR / "payouts")
+    commands.send_payout(first, provider, by=BOOKKEEPER, reason="carried to the bank")
+    failed, *paid = PayoutItem.objects.filter(batch_id=first).order_by("item_id").values_list("item_id", flat=True)
+    commands.fail_item(failed, reason="the bank does not know this account", by=BOOKKEEPER)
+    for item in paid:
+        commands.settle_item(item, reference=f"transfer {item}", by=BOOKKEEPER)
+    _drafted("2026-11", 0, "November")
+
+
+def _drafted(key: str, reserve_percent: int, reason: str) -> int:
+    return commands.draft_payout(
+        key=key, by=OPERATOR, reason=reason, minimum_microcredits=1, reserve_percent=reserve_percent
+    )
 
 
 def _requests() -> None:

@@ -61,6 +61,7 @@ OTHERS = (
     Shot("owner", "/me/", who="owner"),
     Shot("owner-phone", "/me/", "phone", "dark", "owner"),
     Shot("payouts", "/payouts", who="operator"),
+    Shot("payout-batch", "/payouts/1", who="operator"),
     Shot("payout-draft", "/payouts/draft", who="operator"),
     Shot("audit-log", "/payouts/audit", who="operator"),
     Shot("keys", "/keys", "tablet", who="operator"),

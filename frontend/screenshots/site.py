@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from config import embedded_redis
-from frontend.screenshots.scene import READY
+from frontend.screenshots.scene import HOLD_SECONDS, READY
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS, STOP_SECONDS, ASK_SECONDS = 120.0, 10.0, 0.2
@@ -47,6 +47,7 @@ def demo_site(folder: Path, *, empty: bool = False) -> Iterator[Site]:
             "DATABASE_URL": f"sqlite:///{folder / 'demo.sqlite3'}",
             "PUBLIC_URL": url,
             "MODEL_FOLDERS": "models",
+            "HOLD_SECONDS": str(HOLD_SECONDS),
             "DJANGO_SETTINGS_MODULE": "config.settings",
         }
         seed = (sys.executable, "-m", "frontend.screenshots.demo", *(["--empty"] if empty else []))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "phone.test"
+STATES = ("idle", "downloading", "serving", "paused", "refused", "insecure")
 WIDTH, HEIGHT = 360, 740
 # A place of the slider that takes several slices of the demo model, and how many pieces arrive before the picture.
 PLACE, PIECES = 4, 2
