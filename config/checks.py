@@ -38,6 +38,9 @@ def server_problems(values: LazySettings) -> Iterator[CheckMessage]:
     if is_public(values) and values.DEBUG:
         yield Error("DEBUG is on, but other machines may reach the server.", "Unset DEBUG.", id="config.E003")
 
+    if values.REGISTRATION not in {"open", "invite", "closed"}:
+        yield Error(f"REGISTRATION must be open, invite or closed, not {values.REGISTRATION!r}.", id="config.E010")
+
 
 def timer_problems(values: LazySettings) -> Iterator[CheckMessage]:
     dead_seconds = MISSED_PINGS * values.RELAY_PING_SECONDS

@@ -186,6 +186,15 @@ REGISTRATIONS_PER_MINUTE = _env.integer(
     "Devices that one address may register in a minute; 100 times that from here.",
     minimum=1,
 )
+REGISTRATION = _env.text(
+    "REGISTRATION",
+    "open",
+    "Who may open an account or enrol a device: open (everybody), invite (whoever has a code, docs/owners.md), closed.",
+)
+DEVICES_PER_ACCOUNT = _env.integer("DEVICES_PER_ACCOUNT", 200, "Devices that one account may have.", minimum=1)
+INVITES_PER_ACCOUNT = _env.integer(
+    "INVITES_PER_ACCOUNT", 5, "Invites of one account that may be open at once (REGISTRATION=invite); 0: none."
+)
 DEVICE_REQUESTS_PER_MINUTE = _env.integer(
     "DEVICE_REQUESTS_PER_MINUTE",
     600,

@@ -5,6 +5,7 @@ The session remembers which devices were registered here (their numbers, never a
 
 from django.conf import settings
 from django.core.cache import cache
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.crypto import get_random_string, salted_hmac
@@ -14,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from frontend import figures
 from frontend.security import page, refused
 from inference.worker.options import TOKEN_VARIABLE
-from market import commands, limits
+from market import commands, enrolment, limits
 from market.commands.nodes import NAME_LIMIT
 from market.errors import MarketError
 
@@ -54,6 +55,7 @@ def _page(request: HttpRequest, *, status: int = 200, **context: object) -> Http
         "name_limit": NAME_LIMIT,
         "devices": _devices(request),
         "form_id": get_random_string(16),
+        "registration": enrolment.mode().value,
         **context,
     }
     return render(request, "frontend/join.html", shown, status=status)
@@ -67,7 +69,9 @@ def _registered(request: HttpRequest) -> HttpResponse:
         return _page(request, problem="This form was sent already; its device is in the list below.", status=409)
     preset = _preset(request.POST.get("experts", ""))
     budget_bytes = preset.size_bytes if preset else None
-    node_id, token = commands.register_node(request.POST.get("name", ""), ANY_KERNEL, budget_bytes)
+    with transaction.atomic():
+        enrolment.admit(request.POST.get("invite", ""))
+        node_id, token = commands.register_node(request.POST.get("name", ""), ANY_KERNEL, budget_bytes)
     known = request.session.get(SESSION_KEY, [])
     request.session[SESSION_KEY] = [*known, node_id][-MOST_DEVICES:]
     budget = f" --budget {budget_bytes}" if budget_bytes else ""

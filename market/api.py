@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.conf import settings
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import NinjaAPI, Status
 from ninja.security import HttpBearer
 from pydantic import Field
 
-from market import api_errors, commands, histories, limits, offers, presence, queries, statements
+from market import api_errors, commands, enrolment, histories, limits, offers, presence, queries, statements
 from market import api_schemas as shapes
 from market.errors import BadToken, MarketError
 from market.ledger import NODE_ACCOUNTS
@@ -60,7 +61,9 @@ def _node(request: HttpRequest) -> queries.NodeView:
 @api.post("/nodes", response={201: shapes.NodeOut, **ERRORS}, auth=None, summary="Enrol a device")
 def register(request: HttpRequest, wish: shapes.NodeIn) -> Status[dict[str, Any]]:
     limits.count_registration(request.META.get("REMOTE_ADDR", ""))
-    node_id, token = commands.register_node(wish.name, wish.kernel_class, wish.budget_bytes)
+    with transaction.atomic():
+        enrolment.admit(wish.invite)
+        node_id, token = commands.register_node(wish.name, wish.kernel_class, wish.budget_bytes)
     return Status(201, {"node_id": node_id, "token": token})
 
 

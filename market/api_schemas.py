@@ -31,6 +31,7 @@ class NodeIn(Schema):
     name: str = Field("", max_length=200, description="Shown to people; one line, at most 60 characters.")
     kernel_class: str = Field(max_length=120, description="What computes, for example ggml-0.25.3+avx2 or numpy.")
     budget_bytes: Bytes | None = None
+    invite: str = Field("", max_length=100, description="Where registration is by invite: the code.")
 
 
 class NodeOut(Schema):

@@ -63,6 +63,30 @@ class BadToken(MarketError):
     status = 401
 
 
+class RegistrationClosed(MarketError):
+    code = "registration_closed"
+    status = 403
+
+
+class BadInvite(MarketError):
+    """Registration is by invite, and the code is missing, unknown, used up or too old."""
+
+    code = "bad_invite"
+    status = 403
+
+
+class InvitesUsed(MarketError):
+    code = "invites_used"
+    status = 409
+
+
+class DeviceCapReached(MarketError):
+    """The account has as many devices as one may have."""
+
+    code = "device_cap_reached"
+    status = 409
+
+
 class UnknownNode(MarketError):
     code = "unknown_node"
     status = 404

@@ -91,6 +91,21 @@ class OwnerProfile(models.Model):
         return self.name or self.owner_id
 
 
+class Invite(models.Model):
+    """Lets somebody open an account or enrol a device. Not a read model. owner_id: who invites, "": the operator."""
+
+    code_sha256 = models.CharField(max_length=64, unique=True)
+    note = models.CharField(max_length=60, blank=True)
+    uses_left = models.PositiveIntegerField()
+    expires_at = models.DateTimeField()
+    made_by = models.CharField(max_length=80)
+    owner_id = models.CharField(max_length=40, blank=True, db_index=True)
+    made_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"invite {self.pk} by {self.made_by}"
+
+
 class Build(models.Model):
     """A published model build. `natural_key` names the fields that identify a row for `replay --check`."""
 

@@ -123,7 +123,8 @@ class Launch:
         secret_key = prepare(self.options.var_dir)
         with run_file.owned(self.options.var_dir), self._supervisor.signals_handled():
             port = free_port(self.options.host, self.options.port)
-            self.options = replace(self.options, port=port, secret_key=secret_key)
+            local_invite = secret(self.options.var_dir / "local.invite")
+            self.options = replace(self.options, port=port, secret_key=secret_key, local_invite=local_invite)
             if self._lan is not None:
                 self.options = opened(self.options, self._lan)
             try:

@@ -69,6 +69,8 @@ class Options:
     """`redis_url` empty: an embedded server. `budget_bytes` None: enough that all workers hold each expert once.
     `sequences`: of each of the `backbones`, which share the cores.
 
+    `local_invite`: lets this server's own workers in, whoever else may register.
+
     `hosts`: names by which other devices may come in; `public_url`: where they do, empty: only this machine comes in.
     """
 
@@ -87,6 +89,7 @@ class Options:
     hosts: tuple[str, ...] = ()
     public_url: str = ""
     https: Https | None = None
+    local_invite: str = ""
 
     @property
     def url(self) -> str:
@@ -199,7 +202,7 @@ def workers(options: Options, sizes: ExpertSizes, inherited: Mapping[str, str]) 
     if not options.workers:
         return []
     budget = options.budget_bytes or budget_per_worker(sizes, options.workers)
-    environment = worker_environment(inherited)
+    environment = {**worker_environment(inherited), "EXPERTSWARM_INVITE": options.local_invite}
     # The server tells its workers all its relays, those over TLS too.
     trust = ("--ca", str(options.https.certificate.authority)) if options.https else ()
     return [

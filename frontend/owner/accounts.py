@@ -24,7 +24,7 @@ from django.views.decorators.cache import never_cache
 from config import rate_limit
 from frontend.models import OwnerLogin
 from frontend.security import View, page, refused
-from market import commands, limits
+from market import commands, enrolment, limits
 from market.commands.nodes import NAME_LIMIT
 from market.errors import BadRequest, TooManyRequests
 from market.models import OwnerProfile
@@ -40,8 +40,9 @@ def check_rate(request: HttpRequest, what: str, limit: int) -> None:
         raise TooManyRequests(_("Too many tries. Wait %(seconds)d seconds.") % {"seconds": wait}, wait)
 
 
-def open_account(name: str, password: str) -> User:
-    """A login with an account of its own. Raises BadRequest for a name that is taken or a password that is weak."""
+def open_account(name: str, password: str, invite: str = "") -> User:
+    """A login with an account of its own. Raises BadRequest for a name that is taken or a password that is weak,
+    RegistrationClosed, BadInvite."""
     name = " ".join(name.split())
     if not 1 <= len(name) <= NAME_LIMIT:
         raise BadRequest(_("A name has 1 to %(limit)d characters.") % {"limit": NAME_LIMIT})
@@ -53,6 +54,7 @@ def open_account(name: str, password: str) -> User:
     with transaction.atomic():
         if User.objects.filter(username__iexact=name).exists():
             raise BadRequest(_("This name is taken."))
+        enrolment.admit(invite)
         user = User.objects.create_user(name, password=password)
         OwnerLogin.objects.create(user=user, owner_id=commands.create_owner(name))
     return user

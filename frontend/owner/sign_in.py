@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from frontend.owner import accounts
 from frontend.security import page, refused
+from market import enrolment
 from market.commands.nodes import NAME_LIMIT
 from market.errors import MarketError
 
@@ -40,7 +41,9 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def sign_up(request: HttpRequest) -> HttpResponse:
     try:
         accounts.check_rate(request, "sign-up", accounts.NEW_ACCOUNTS_PER_MINUTE)
-        user = accounts.open_account(request.POST.get("name", ""), request.POST.get("password", ""))
+        user = accounts.open_account(
+            request.POST.get("name", ""), request.POST.get("password", ""), request.POST.get("invite", "")
+        )
     except MarketError as error:
         return refused(_form(request, new_problem=str(error), status=error.status), error)
     login(request, user)
@@ -52,6 +55,7 @@ def _form(request: HttpRequest, *, status: int = 200, **context: object) -> Http
         "name": request.POST.get("name", ""),
         "next": request.POST.get("next") or request.GET.get("next", ""),
         "name_limit": NAME_LIMIT,
+        "registration": enrolment.mode().value,
         **context,
     }
     return render(request, "frontend/owner/sign_in.html", shown, status=status)

@@ -14,6 +14,7 @@ urlpatterns: list[URLPattern] = [
     path(f"{NODE}/token", views.new_token, name="me-token"),
     path(f"{NODE}/leave", views.leave, name="me-leave"),
     path(f"{NODE}/forget", views.forget_device, name="me-forget"),
+    path("me/invite", views.invite, name="me-invite"),
     path("me/payee", views.payee, name="me-payee"),
     path("me/statement.csv", views.statement_file, name="me-statement"),
     path("me/close", views.close, name="me-close"),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -16,7 +17,7 @@ from frontend.join_views import ANY_KERNEL, SESSION_KEY
 from frontend.owner import figures
 from frontend.owner.accounts import account_of, close_account, owner_page
 from frontend.owner.chart import chart
-from market import commands, queries
+from market import commands, enrolment, queries
 from market.commands.nodes import NAME_LIMIT
 from market.commands.owners import PAYEE_LIMIT
 from market.errors import BadRequest, MarketError
@@ -55,6 +56,8 @@ def _page(request: HttpRequest, *, status: int = 200, **context: object) -> Http
         "strays": _strays(request),
         "presets": page_figures.budget_presets(),
         "name_limit": NAME_LIMIT,
+        "may_invite": enrolment.mode() is enrolment.Registration.INVITE,
+        "invites": enrolment.open_invites(owner_id),
         "payee_limit": PAYEE_LIMIT,
         **context,
     }
@@ -84,13 +87,28 @@ def add_device(request: HttpRequest) -> HttpResponse:
     experts = request.POST.get("experts", "")
     preset = next((one for one in page_figures.budget_presets() if str(one.experts) == experts), None)
     try:
-        node_id, token = commands.register_node(
-            request.POST.get("name", ""), ANY_KERNEL, preset.size_bytes if preset else None
-        )
-        commands.link_node(node_id, owner_of(request), by=BY, reason="registered from the account's page")
+        with transaction.atomic():
+            node_id, token = commands.register_node(
+                request.POST.get("name", ""), ANY_KERNEL, preset.size_bytes if preset else None
+            )
+            commands.link_node(node_id, owner_of(request), by=BY, reason="registered from the account's page")
     except MarketError as error:
         return _page(request, problem=str(error), status=error.status)
     return _page(request, token=token, token_of=queries.node_names([node_id]).get(node_id, node_id))
+
+
+@owner_page
+@require_POST
+def invite(request: HttpRequest) -> HttpResponse:
+    """Makes a code for one account or device and shows it, once."""
+    if enrolment.mode() is not enrolment.Registration.INVITE:
+        raise Http404
+    owner_id = owner_of(request)
+    try:
+        code = enrolment.make_invite(request.POST.get("note", ""), by=BY, owner_id=owner_id)
+    except MarketError as error:
+        return _page(request, problem=str(error), status=error.status)
+    return _page(request, invite_code=code)
 
 
 @owner_page

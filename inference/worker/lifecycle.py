@@ -161,7 +161,9 @@ class Worker:
     async def _register(self) -> None:
         options = self._options
         try:
-            node_id, token = await self._market.register(options.name, self._kernel.kernel_class, options.budget_bytes)
+            node_id, token = await self._market.register(
+                options.name, self._kernel.kernel_class, options.budget_bytes, options.invite
+            )
         except ServerRefused as refusal:
             if refusal.status == 429:  # too many at once: later
                 raise

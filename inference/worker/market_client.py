@@ -147,9 +147,13 @@ class MarketClient:
     ) -> None:
         await self._http.aclose()
 
-    async def register(self, name: str, kernel_class: str, budget_bytes: int | None) -> tuple[str, str]:
+    async def register(
+        self, name: str, kernel_class: str, budget_bytes: int | None, invite: str = ""
+    ) -> tuple[str, str]:
         """A new node; returns its id and its secret token."""
         body: dict[str, Any] = {"name": name, "kernel_class": kernel_class}
+        if invite:
+            body["invite"] = invite
         if budget_bytes is not None:
             body["budget_bytes"] = budget_bytes
         answer = await self._call("POST", "/api/nodes", body, repeat=False)

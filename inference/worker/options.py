@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 KERNEL_CHOICES = ("auto", "ggml", "numpy")
 TOKEN_VARIABLE = "EXPERTSWARM_TOKEN"
+INVITE_VARIABLE = "EXPERTSWARM_INVITE"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DEFAULT_STATE_DIR = Path("~/.local/state/expertswarm")
 DEFAULT_BUDGET_SHARE = 0.25
@@ -37,6 +38,7 @@ class Options:
     token: str | None = None
     ca: Path | None = None
     rows_per_second: float | None = None
+    invite: str = ""
 
 
 def parse_size(text: str) -> int:
@@ -135,6 +137,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, server_required: bool = Tr
         f"on this machine can read it here: set {TOKEN_VARIABLE} in the environment instead",
     )
     parser.add_argument(
+        "--invite",
+        metavar="CODE",
+        default=os.environ.get(INVITE_VARIABLE, ""),
+        help=f"where registration is by invite: the code; or in {INVITE_VARIABLE}",
+    )
+    parser.add_argument(
         "--threads",
         metavar="N",
         type=_positive,
@@ -179,6 +187,7 @@ def options_from(namespace: argparse.Namespace) -> Options:
         ca=namespace.ca,
         token=namespace.token,
         rows_per_second=namespace.rows_per_second,
+        invite=namespace.invite,
     )
 
 

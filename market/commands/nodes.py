@@ -5,11 +5,12 @@ import secrets
 import unicodedata
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.utils import timezone
 
 from market import queries, store
 from market.commands.ending import end_events
-from market.errors import BadRequest, UnknownNode
+from market.errors import BadRequest, DeviceCapReached, UnknownNode
 from market.events import (
     Event,
     NodeLeaving,
@@ -107,13 +108,24 @@ def reinstate_node(node_id: str, *, by: str, reason: str = "", now: datetime | N
 
 
 def link_node(node_id: str, owner_id: str, *, by: str, reason: str, now: datetime | None = None) -> None:
-    """The device belongs to this account from now on; an empty id: to none. Raises UnknownNode, BadRequest."""
+    """The device belongs to this account from now on; an empty id: to none.
+
+    Raises UnknownNode, BadRequest, and DeviceCapReached when the account has DEVICES_PER_ACCOUNT.
+    """
     if owner_id and not OwnerProfile.objects.filter(owner_id=owner_id).exists():
         raise BadRequest(f"there is no account {owner_id!r}; make one first")
     with store.writing() as writer:
         if known_node(node_id).owner_id != owner_id:
+            _check_device_cap(owner_id)
             why = checked_reason(reason)
             writer.append([NodeLinked(node_id, owner_id, short(by), why, now or timezone.now())])
+
+
+def _check_device_cap(owner_id: str) -> None:
+    """Raises DeviceCapReached. Inside the lock of the writer, so that two cannot take the last place."""
+    limit = settings.DEVICES_PER_ACCOUNT
+    if owner_id and Node.objects.filter(owner_id=owner_id, erased_at__isnull=True).count() >= limit:
+        raise DeviceCapReached(f"an account has at most {limit} devices; remove one first")
 
 
 def plan_leave(

@@ -137,3 +137,26 @@ def test_the_local_network_may_use_only_names_of_this_machine() -> None:
 
     assert plan.server(options, {})[0].environment["ALLOWED_HOSTS"] == "phone.test,192.168.1.7,[::1]"
     assert plan.server(options, {"ALLOWED_HOSTS": "a"})[0].environment["ALLOWED_HOSTS"] == "a"
+
+
+def test_no_secret_stands_in_a_command_line_where_everybody_reads_it() -> None:
+    secrets = {
+        "SECRET_KEY": "k1-secret", "BACKBONE_TOKEN": "k2-secret", "EXPERTSWARM_TOKEN": "k3-secret",
+        "DATABASE_URL": "postgresql://swarm:k4-secret@db/swarm", "REDIS_URL": "redis://:k5-secret@redis/0",
+    }  # fmt: skip
+    options = replace(
+        OPTIONS, secret_key="k6-secret", local_invite="k7-secret", redis_url="redis://:k8-secret@redis/0", backbones=2
+    )
+
+    specs = [*plan.server(options, secrets), *plan.workers(options, SIZES, secrets)]
+
+    assert [word for spec in specs for word in spec.command if "-secret" in word] == []
+
+
+def test_local_workers_get_in_by_invite_and_know_none_of_the_servers_secrets() -> None:
+    secrets = {"SECRET_KEY": "k1-secret", "BACKBONE_TOKEN": "k2-secret", "EXPERTSWARM_TOKEN": "k3-secret"}
+
+    specs = plan.workers(replace(OPTIONS, local_invite="come in"), SIZES, secrets)
+
+    assert {spec.environment["EXPERTSWARM_INVITE"] for spec in specs} == {"come in"}
+    assert not any("-secret" in value for spec in specs for value in spec.environment.values())

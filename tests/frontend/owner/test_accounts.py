@@ -114,3 +114,34 @@ def test_whoever_tries_names_and_passwords_waits_and_is_told_how_long(client: Cl
 
     assert [one.status_code for one in tries] == [400] * 10 + [429]
     assert 1 <= int(tries[-1]["Retry-After"]) <= 60
+
+
+def test_by_invite_an_account_needs_a_code_that_another_account_made(
+    client: Client, bob: User, settings: Settings
+) -> None:
+    settings.REGISTRATION = "invite"
+    code = Page(client.post("/me/invite", {"note": "Carol"}).content.decode()).text_of("invite-code")
+    carol = Client()
+    words = {"name": "carol", "password": PASSWORD}
+
+    refused = carol.post("/me/sign-up", words)
+    opened = carol.post("/me/sign-up", {**words, "invite": code})
+    again = Client().post("/me/sign-up", {**words, "name": "dave", "invite": code})
+
+    assert [answer.status_code for answer in (refused, opened, again)] == [403, 302, 403]
+    assert "invite code" in refused.content.decode()
+    assert {login.user.username for login in OwnerLogin.objects.all()} == {"bob", "carol"}
+
+
+def test_where_everybody_may_come_there_are_no_invites(client: Client, bob: User) -> None:
+    assert client.post("/me/invite", {"note": "Carol"}).status_code == 404
+    assert "Invite somebody" not in client.get("/me/").content.decode()
+
+
+def test_an_account_full_of_devices_registers_none(client: Client, phone: Device, settings: Settings) -> None:
+    settings.DEVICES_PER_ACCOUNT = 1
+
+    response = client.post("/me/devices/add", {"name": "one more"})
+
+    assert response.status_code == 409
+    assert NodeProfile.objects.count() == 1
