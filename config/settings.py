@@ -259,6 +259,7 @@ MIDDLEWARE = [
     "inference.openai.middleware.api_shortcut",
     "config.readable_forms.readable_forms",
     "frontend.static_files.StaticFilesMiddleware",
+    "frontend.security.policy_everywhere",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",

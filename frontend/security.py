@@ -11,6 +11,7 @@ from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils.decorators import sync_and_async_middleware
 
 from market.errors import MarketError, TooManyRequests
 
@@ -82,3 +83,24 @@ def unavailable(request: HttpRequest, error: Exception) -> HttpResponseBase:
 def _with_policy(response: HttpResponseBase) -> HttpResponseBase:
     response["Content-Security-Policy"] = POLICY
     return response
+
+
+@sync_and_async_middleware
+def policy_everywhere(get_response: View) -> View:
+    """Middleware: a page without a policy of its own, such as the admin's and Django's error pages, gets ours.
+
+    Pages only: a script that becomes a worker obeys the policy of its own file, and WebAssembly needs a wider one.
+    """
+    if iscoroutinefunction(get_response):
+
+        async def with_policy_async(request: HttpRequest) -> HttpResponseBase:
+            return _with_policy_if_page(await get_response(request))
+
+        return with_policy_async
+
+    return lambda request: _with_policy_if_page(get_response(request))
+
+
+def _with_policy_if_page(response: HttpResponseBase) -> HttpResponseBase:
+    is_page = response.get("Content-Type", "").startswith("text/html")
+    return response if not is_page or response.has_header("Content-Security-Policy") else _with_policy(response)
