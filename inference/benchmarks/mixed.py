@@ -1,15 +1,17 @@
 """`manage.py bench mixed`: short and long requests at once: who waits for whom.
 
-Requests arrive at random (Poisson), most short (16 tokens of prompt), some long (600), all want the same number of
-tokens back; two workers behind lines of 20 ms compute the experts of generated tokens, prompts are read here. Told per
-kind: seconds to the first token, between tokens, and the goodput: tokens per second of the answers whose first token
-came within PATIENCE_SECONDS, against what was asked for. Nobody starves: the longest wait is told.
+Most requests are short (16 tokens of prompt), some long (600), all want the same number of tokens back; two workers
+behind lines of 20 ms compute the experts of generated tokens, prompts are read here. First the capacity is measured: as
+many askers as sequences, each asks anew when its answer ends. Then requests arrive at random (Poisson) at BELOW of that
+rate, and at ABOVE of it. Told per kind: seconds to the first token and between tokens; the goodput: tokens per second
+of the answers whose first token came within PATIENCE_SECONDS, against what was asked for; and the longest wait of each
+kind, because nobody may starve.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,33 @@ GROUP, WORKERS, ROUND_TRIP = "workers", 2, 0.02
 PATIENCE_SECONDS = 2.0
 GOAL = 0.95
 KINDS = (("short", 0.8, 16, 32), ("long", 0.2, 600, 32))
-FULL = Load(rate=1.5, seconds=80.0, kinds=KINDS)
-QUICK = Load(rate=4.0, seconds=1.5, kinds=(("short", 0.5, 8, 6), ("long", 0.5, 200, 6)))
+BELOW, ABOVE = 0.7, 1.5
 
 Progress = Callable[[float, str], None]
 Answers = list[dict[str, Any]]
+Kinds = tuple[tuple[str, float, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Seconds of each part; kinds: as in `Load`."""
+
+    kinds: Kinds
+    capacity: float
+    below: float
+    above: float
+
+    def load(self, seconds: float, rate: float = 1.0, seed: int = 0) -> dict[str, Any]:
+        return asdict(Load(rate, seconds, self.kinds, seed))
+
+
+FULL = Plan(KINDS, capacity=30.0, below=50.0, above=30.0)
+QUICK = Plan((("short", 0.5, 8, 6), ("long", 0.5, 200, 6)), capacity=2.0, below=1.5, above=0.5)
 
 
 def mixed(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list[Result]:
     """Raises SideFailed."""
-    load = QUICK if quick else FULL
+    plan = QUICK if quick else FULL
     index = open_index(DEMO_MODEL)
     group = Group(
         even(index.offered_layers, index.experts_per_layer, WORKERS), round_trip=ROUND_TRIP, processes=WORKERS
@@ -46,34 +65,38 @@ def mixed(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list
         with obedient("inference.benchmarks.rig.serving", options.to_json()) as child:
             child.ask(use=GROUP, workers=WORKERS)
             floor = ROUND_TRIP * len(index.offered_layers)
-            results: list[Result] = []
-            for share in (1.0,) if quick else (0.1, 1.0):  # nearly alone, then the whole rate
-                progress(1 - share, f"{load.rate * share:g} requests/s")
-                results += as_results(_run(child, load, share), load.rate * share, load, floor)
-    return results
+            return list(_measure(child, plan, options.sequences, floor, progress))
 
 
-def _run(child: Client, load: Load, share: float) -> dict[str, Any]:
-    body = {**asdict(load), "rate": load.rate * share}
-    if share < 1:
-        body["seconds"] = load.seconds / 2
-    return child.ask(load=body)
+def _measure(child: Client, plan: Plan, clients: int, floor: float, progress: Progress) -> Iterator[Result]:
+    progress(0.0, "capacity")
+    full = child.ask(closed=plan.load(plan.capacity, seed=1), clients=clients)
+    rate = full["per_second"] or len(full["answers"]) / full["seconds"]  # none ended: too short, as in a smoke run
+    note = f"{clients} askers at any time, second half of {plan.capacity:g} s"
+    yield Result("capacity", "answers/s", [rate], extra={"clients": clients, "note": note})
+    for number, (share, seconds) in enumerate(((BELOW, plan.below), (ABOVE, plan.above)), start=1):
+        progress(number / 3, f"{share:g} of the capacity")
+        answer = child.ask(load=plan.load(seconds, share * rate, seed=number))
+        yield from as_results(answer, share, share * rate, plan.kinds, floor)
 
 
-def as_results(answer: dict[str, Any], rate: float, load: Load, floor: float) -> Iterator[Result]:
-    """floor: seconds between two tokens that the round trips alone take."""
+def as_results(answer: dict[str, Any], share: float, rate: float, kinds: Kinds, floor: float) -> Iterator[Result]:
+    """share: of the capacity, that makes `rate` requests per second; floor: seconds between two tokens that the round
+    trips alone take."""
     answers: Answers = answer["answers"]
     if not answers:
         return  # nobody came
-    name = f"rate{rate:g}"
-    for kind, _, prompt_tokens, _ in load.kinds:
+    name = f"load{share:g}"
+    worst_of: dict[str, float] = {}
+    for kind, _, prompt_tokens, _ in kinds:
         mine = [one for one in answers if one["kind"] == kind]
         if not mine:
             continue
         waits = sorted(one["wait"] for one in mine)
         gaps = [1000 * gap for one in mine for gap in one["gaps"]]
-        facts = {"requests": len(mine), "prompt_tokens": prompt_tokens}
+        facts = {"requests": len(mine), "prompt_tokens": prompt_tokens, "requests_per_second": rate}
         p99, worst = float(np.percentile(waits, 99)), waits[-1]
+        worst_of[kind] = worst
         yield Result(
             f"{name}/{kind}/first token",
             "s",
@@ -99,6 +122,12 @@ def as_results(answer: dict[str, Any], rate: float, load: Load, floor: float) ->
         [in_time / seconds],
         peer=f"all that was asked for; counted: first token within {PATIENCE_SECONDS:g} s",
         peer_samples=[asked / seconds],
-        goal=GOAL,
-        extra={"failed": failed, "requests": len(answers), "places": answer["places"]},
+        goal=GOAL if share < 1 else None,
+        extra={
+            "failed": failed,
+            "requests": len(answers),
+            "requests_per_second": rate,
+            "worst_wait_seconds": worst_of,
+            "places": answer["places"],
+        },
     )

@@ -9,10 +9,10 @@ import pytest
 from django.core.management import call_command
 
 from inference.benchmarks.mixed import as_results
-from inference.benchmarks.rig.serving import Answer, Load
+from inference.benchmarks.rig.serving import Answer, settled
 from inference.generation import TokenEvent
 
-LOAD = Load(rate=1.0, seconds=10.0, kinds=(("short", 0.5, 16, 2), ("long", 0.5, 600, 2)))
+KINDS = (("short", 0.5, 16, 2), ("long", 0.5, 600, 2))
 
 
 def an_answer(kind: str, wait: float, finish: str = "length") -> dict[str, Any]:
@@ -34,12 +34,27 @@ def test_goodput_leaves_out_answers_that_began_too_late() -> None:
     answers = [an_answer("short", 0.1), an_answer("short", 0.3), an_answer("long", 5.0), an_answer("long", 0.5)]
     body = {"answers": answers, "seconds": 4.0, "places": {"remote": 1}}
 
-    results = {result.case: result for result in as_results(body, 1.0, LOAD, floor=0.16)}
+    results = {result.case: result for result in as_results(body, 0.7, 1.4, KINDS, floor=0.16)}
 
-    assert results["rate1/goodput"].ratio == 0.75
-    assert results["rate1/goodput"].met is False
-    assert results["rate1/long/first token"].extra["worst"] == 5.0
-    assert results["rate1/short/between tokens"].limit == 160.0
+    assert results["load0.7/goodput"].ratio == 0.75
+    assert results["load0.7/goodput"].met is False
+    assert results["load0.7/goodput"].extra["worst_wait_seconds"] == {"short": 0.3, "long": 5.0}
+    assert results["load0.7/long/first token"].extra["worst"] == 5.0
+    assert results["load0.7/short/between tokens"].limit == 160.0
+
+
+def test_above_the_capacity_the_goodput_has_no_goal() -> None:
+    body = {"answers": [an_answer("short", 9.0)], "seconds": 4.0, "places": {}}
+
+    results = {result.case: result for result in as_results(body, 1.5, 3.0, KINDS, floor=0.16)}
+
+    assert (results["load1.5/goodput"].ratio, results["load1.5/goodput"].met) == (0.0, None)
+
+
+def test_the_capacity_is_what_ends_in_the_second_half() -> None:
+    answers = [Answer("short", 0.0, ended=100.0 + second) for second in (1.0, 4.9, 5.0, 7.0, 9.9, 10.0)]
+
+    assert settled(answers, began=100.0, seconds=10.0) == 3 / 5.0
 
 
 def test_the_quick_run_starves_nobody(var_dir: Path) -> None:
@@ -48,5 +63,6 @@ def test_the_quick_run_starves_nobody(var_dir: Path) -> None:
     call_command("bench", "mixed", "--quick", "--json", stdout=out)
 
     results = {result["case"]: result for result in json.loads(out.getvalue())["results"]}
-    assert results["rate4/goodput"]["requests"] > 0
-    assert results["rate4/goodput"]["failed"] == []
+    assert results["capacity"]["value"] > 0
+    assert results["load0.7/goodput"]["requests"] > 0
+    assert results["load0.7/goodput"]["failed"] == results["load1.5/goodput"]["failed"] == []

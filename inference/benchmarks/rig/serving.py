@@ -4,6 +4,7 @@ The engine as a server has it: admission, waiting requests, prompts in turns, ma
 
     {"use": GROUP, "workers": K}   waits for K workers and uses them        -> {"replicas": ...}
     {"load": LOAD}                 arrivals for a while (`Load`), then waits -> {"answers": [...], "seconds": ..., ...}
+    {"closed": LOAD, "clients": C} C askers for a while, each asks anew when its answer ends -> the same
 """
 
 from __future__ import annotations
@@ -127,16 +128,27 @@ class Serving:
     def load(self, load: Load) -> dict[str, Any]:
         """Every answer; raises TimeoutError when some do not end."""
         random = np.random.default_rng(load.seed)
-        shares = [kind[1] for kind in load.kinds]
         answers: list[Answer] = []
         began = time.monotonic()
         due = began + random.exponential(1.0 / load.rate)
         while due < began + load.seconds:
             time.sleep(max(0.0, due - time.monotonic()))
-            name, _, prompt_tokens, answer_tokens = load.kinds[int(random.choice(len(shares), p=shares))]
-            prompt = random.integers(20, self.engine.vocabulary_size - 20, prompt_tokens)
-            answers.append(self._ask(name, tuple(int(token) for token in prompt), answer_tokens))
+            answers.append(self._ask_any(load, random))
             due += random.exponential(1.0 / load.rate)
+        return self._ended(answers, began, load)
+
+    def closed(self, load: Load, clients: int) -> dict[str, Any]:
+        """`clients` requests at any time, so as many answers as can be had: `rate` does not matter. As `load`."""
+        random = np.random.default_rng(load.seed)
+        began = time.monotonic()
+        answers = [self._ask_any(load, random) for _ in range(clients)]
+        while time.monotonic() < began + load.seconds:
+            ended = sum(bool(answer.finish) for answer in answers)
+            answers += [self._ask_any(load, random) for _ in range(clients - len(answers) + ended)]
+            time.sleep(0.005)
+        return self._ended(answers, began, load)
+
+    def _ended(self, answers: list[Answer], began: float, load: Load) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not all(answer.finish for answer in answers):
             if time.monotonic() > deadline:
@@ -146,8 +158,16 @@ class Serving:
         return {
             "answers": [answer.to_json() for answer in answers],
             "seconds": max(answer.ended for answer in answers) - began if answers else load.seconds,
+            "per_second": settled(answers, began, load.seconds),
             "places": {str(place): rows for place, rows in report.places.items()},
         }
+
+    def _ask_any(self, load: Load, random: np.random.Generator) -> Answer:
+        """A request of a kind by chance."""
+        shares = [kind[1] for kind in load.kinds]
+        name, _, prompt_tokens, answer_tokens = load.kinds[int(random.choice(len(shares), p=shares))]
+        prompt = random.integers(20, self.engine.vocabulary_size - 20, prompt_tokens)
+        return self._ask(name, tuple(int(token) for token in prompt), answer_tokens)
 
     def _ask(self, kind: str, prompt: tuple[int, ...], tokens: int) -> Answer:
         self._count += 1
@@ -164,6 +184,12 @@ class Serving:
         return answer
 
 
+def settled(answers: list[Answer], began: float, seconds: float) -> float:
+    """Answers that ended per second, in the second half of the time in which requests came."""
+    first, last = began + seconds / 2, began + seconds
+    return sum(first <= answer.ended < last for answer in answers) / (seconds / 2)
+
+
 def main() -> None:
     logging.basicConfig(level=logging.ERROR)
     with ExitStack() as handles:
@@ -173,6 +199,8 @@ def main() -> None:
             order = json.loads(line)
             if "use" in order:
                 answer = serving.use(order["use"], order["workers"])
+            elif "closed" in order:
+                answer = serving.closed(Load(**order["closed"]), order["clients"])
             else:
                 answer = serving.load(Load(**order["load"]))
             print(json.dumps(answer), flush=True)
