@@ -42,9 +42,10 @@ def folders() -> list[Path]:
 
 
 def model_files() -> list[Path]:
-    """GGUFs right inside the folders, of split sets the first part; at most FILES_LIMIT."""
+    """GGUFs right inside the folders, of split sets the first part; at most FILES_LIMIT. Links that lead out of the
+    folders are not among them."""
     found = [path for folder in folders() if folder.is_dir() for path in sorted(folder.glob("*.gguf"))]
-    return [path for path in found if not _LATER_PART.search(path.name)][:FILES_LIMIT]
+    return [path for path in found if not _LATER_PART.search(path.name) and _is_inside(path)][:FILES_LIMIT]
 
 
 def index_at(path: str) -> ModelIndex:
@@ -53,10 +54,22 @@ def index_at(path: str) -> ModelIndex:
         wanted = Path(path).expanduser().resolve()
     except (OSError, ValueError, RuntimeError) as error:
         raise FileUnreadable(f"this is no path: {error}") from error
-    allowed = [*folders(), Path(settings.MODEL_PATH)]
-    if not any(wanted.is_relative_to(folder.resolve()) for folder in allowed):
+    if not _is_inside(wanted):
         raise OutsideFolders("the file is in none of the folders of MODEL_FOLDERS")
-    return _index(wanted)
+    index = _index(wanted)
+    # Of a split set the first part names how many follow; each is a path of its own.
+    if not all(_is_inside(file) for file in index.files):
+        raise OutsideFolders("a part of the set is in none of the folders of MODEL_FOLDERS")
+    return index
+
+
+def _is_inside(path: Path) -> bool:
+    """Whether the file that this path leads to may be served: links are followed first."""
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+    return any(real.is_relative_to(folder.resolve()) for folder in (*folders(), Path(settings.MODEL_PATH)))
 
 
 def _index(path: Path) -> ModelIndex:
