@@ -85,6 +85,11 @@ def _declare(_key: str, by: str, values: dict[str, Any]) -> str:
     return f"incident {commands.declare_incident(by=by, **values)} is declared"
 
 
+def _batch_links(batch_id: str) -> list[tuple[str, str]]:
+    items = f"{reverse('admin:market_payoutitem_changelist')}?q={batch_id}"
+    return [("Items", items), ("Payments as CSV", reverse("admin:market_payoutbatch_export", args=[batch_id]))]
+
+
 @admin.register(PayoutBatch)
 class PayoutBatchAdmin(ActingAdmin):
     list_display = (
@@ -110,9 +115,7 @@ class PayoutBatchAdmin(ActingAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        items = f"{reverse('admin:market_payoutitem_changelist')}?q={object_id}"
-        export = reverse("admin:market_payoutbatch_export", args=[object_id])
-        links = [("Items", items), ("Payments as CSV", export)] if object_id.isdecimal() else []
+        links = _batch_links(object_id) if object_id.isascii() and object_id.isdecimal() else []
         return super().change_view(request, object_id, form_url, {**(extra_context or {}), "links": links})
 
     def export_view(self, request: HttpRequest, batch_id: int) -> HttpResponse:

@@ -47,6 +47,14 @@ def test_every_table_can_be_read_and_searched(operator: Client, page: str) -> No
     assert operator.get(f"/admin/market/{page}/add/").status_code == 403
 
 
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("key", ["%3F", "-1", "absent", "%D9%A3", "9" * 30, "1e9", "%00"])
+def test_a_row_that_cannot_be_is_no_defect(operator: Client, page: str, key: str) -> None:
+    # 200: some digits of other scripts are a number to Python, and that row may be.
+    for view in ("change", "history", "delete"):
+        assert operator.get(f"/admin/market/{page}/{key}/{view}/").status_code in (200, 302, 403, 404)
+
+
 def test_an_event_can_be_read_and_not_changed(operator: Client) -> None:
     path = f"/admin/market/event/{Event.objects.latest('position').pk}/"
 
