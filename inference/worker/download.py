@@ -21,7 +21,7 @@ import httpx
 from inference.errors import BadManifest
 from inference.slices import SliceManifest
 from inference.worker.errors import BadAnswer, DownloadFailed, NoSpace, ServerRefused, ServerUnreachable, WorkerError
-from inference.worker.market_client import Claim, error_from, pause_seconds, unreachable
+from inference.worker.market_client import Claim, error_from, first_bytes, pause_seconds, unreachable
 from inference.worker.slice_store import SliceStore
 
 PIECE_ATTEMPTS = 5
@@ -153,7 +153,7 @@ async def _fetch(source: SliceSource, claim: Claim, manifest: SliceManifest, num
     try:
         async with source.stream_range(claim.slice_url, start, stop) as response:
             if response.status_code >= 400:
-                raise error_from(response, await response.aread())
+                raise error_from(response, await first_bytes(response))
             if response.status_code != 206:
                 raise ServerRefused(response.status_code, "no_ranges", "the server did not answer with a range")
             async for chunk in response.aiter_raw():

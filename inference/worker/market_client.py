@@ -124,7 +124,11 @@ class MarketClient:
         """tls: for https; None: httpx's own authorities, or those that SSL_CERT_FILE names."""
         self.server = server
         self._http = httpx.AsyncClient(
-            base_url=server, timeout=timeout, headers={"User-Agent": USER_AGENT}, verify=tls or True
+            base_url=server,
+            timeout=timeout,
+            # identity: nothing is unpacked here, so no small answer becomes a large one.
+            headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
+            verify=tls or True,
         )
         self.token = token
 
@@ -228,8 +232,7 @@ class MarketClient:
 
     def stream_range(self, path: str, start: int, stop: int) -> Any:
         """An open request for the bytes [start, stop) of `path`: an async context manager of httpx.Response."""
-        # identity: a compressing proxy must not change the bytes that the digest is about.
-        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={start}-{stop - 1}"}
         return self._http.stream("GET", path, headers=headers)
 
     async def _call(
@@ -262,7 +265,7 @@ class MarketClient:
         for attempt in range(attempts):
             last = attempt == attempts - 1
             try:
-                response = await self._http.request(method, path, json=body, timeout=timeout)
+                response, content = await self._answer(method, path, body, timeout)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # never sent: always safe to repeat
                 if last:
                     raise unreachable(self.server, error) from error
@@ -270,13 +273,29 @@ class MarketClient:
                 if last or not repeat:
                     raise unreachable(self.server, error) from error
             else:
-                if response.status_code < 400 and len(response.content) <= MOST_ANSWER_BYTES:
-                    return response.content
+                if response.status_code < 400 and len(content) <= MOST_ANSWER_BYTES:
+                    return content
                 busy = response.status_code in (429, 502, 503, 504)
                 if last or not (busy or (repeat and response.status_code >= 500)):
-                    raise error_from(response, response.content)
+                    raise error_from(response, content)
             await asyncio.sleep(pause_seconds(attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _answer(
+        self, method: str, path: str, body: Mapping[str, Any] | None, timeout: httpx.Timeout
+    ) -> tuple[httpx.Response, bytes]:
+        async with self._http.stream(method, path, json=body, timeout=timeout) as response:
+            return response, await first_bytes(response)
+
+
+async def first_bytes(response: httpx.Response) -> bytes:
+    """The body as it was sent, cut above MOST_ANSWER_BYTES, whatever its server says of its length."""
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > MOST_ANSWER_BYTES:
+            break
+    return bytes(body)
 
 
 def unreachable(server: str, error: Exception) -> ServerUnreachable:

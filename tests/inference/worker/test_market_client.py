@@ -1,6 +1,8 @@
 """The market client against a real HTTP server with scripted answers."""
 
+import gzip
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -8,7 +10,7 @@ import pytest
 
 from inference.worker import market_client
 from inference.worker.errors import BadAnswer, ServerRefused, ServerUnreachable, UnknownToken
-from inference.worker.market_client import Claim, Demand, MarketClient, OfferedRange
+from inference.worker.market_client import Claim, Demand, MarketClient, OfferedRange, first_bytes
 from tests.inference.worker.builders import BUILD, a_claim
 from tests.inference.worker.market_server import Asked, market
 
@@ -220,3 +222,30 @@ def test_pauses_grow_and_vary() -> None:
     means = [sum(values) / len(values) for values in pauses]
     assert means == sorted(means)
     assert len(set(pauses[0])) > 1
+
+
+async def test_an_answer_without_end_is_cut_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(market_client, "MOST_ANSWER_BYTES", 100_000)
+    with market((200, b'{"ranges": "' + b"x" * 30_000_000 + b'"}')) as server:
+        async with MarketClient(server.url, "t1") as client:
+            with pytest.raises(ServerRefused):
+                await client.demand(None)
+
+
+async def test_a_small_packed_answer_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    with market((200, bomb)) as server:
+        async with MarketClient(server.url, "t1") as client:
+            with pytest.raises(BadAnswer):
+                await client.demand(None)
+            refused = await first_bytes(httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=Sent(bomb)))
+
+    assert len(refused) == len(bomb)
+
+
+class Sent(httpx.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
