@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import django
@@ -43,6 +43,8 @@ SPEAK_SECONDS = 2.0
 # Other accounts, each with a few devices: whom the payout batches pay.
 PAID_OWNERS, DEVICES_OF_EACH = ("Ana", "Chidi", "Grete", "Jun", "Mei"), 6
 RESERVE_PERCENT = 40
+# Rewards are held in tens of minutes; these are over soon.
+HELD_AT_MOST = timedelta(minutes=11)
 
 
 def fill(*, empty: bool) -> None:
@@ -78,8 +80,9 @@ def _payouts() -> None:
         owner_id = commands.create_owner(name, f"DE02 1203 0000 0000 2020 {number:02}")
         for _ in range(DEVICES_OF_EACH):
             commands.link_node(next(free), owner_id, by="owner", reason="added in the account")
-    commands.release_earnings(timezone.now())
-    first = _drafted("2026-10", RESERVE_PERCENT, "October, the rest stays for reversals")
+    later = timezone.now() + HELD_AT_MOST
+    commands.release_earnings(later)
+    first = _drafted("2026-10", "October", later)
     commands.approve_payout(first, by=BOOKKEEPER, reason="compared with the report")
     provider = CsvProvider(settings.VAR_DIR / "payouts")
     commands.send_payout(first, provider, by=BOOKKEEPER, reason="carried to the bank")
@@ -87,12 +90,12 @@ def _payouts() -> None:
     commands.fail_item(failed, reason="the bank does not know this account", by=BOOKKEEPER)
     for item in paid:
         commands.settle_item(item, reference=f"transfer {item}", by=BOOKKEEPER)
-    _drafted("2026-11", 0, "November")
+    _drafted("2026-11", "November, the rest stays for reversals", later)
 
 
-def _drafted(key: str, reserve_percent: int, reason: str) -> int:
+def _drafted(key: str, reason: str, at: datetime) -> int:
     return commands.draft_payout(
-        key=key, by=OPERATOR, reason=reason, minimum_microcredits=1, reserve_percent=reserve_percent
+        key=key, by=OPERATOR, reason=reason, minimum_microcredits=1, reserve_percent=RESERVE_PERCENT, now=at
     )
 
 

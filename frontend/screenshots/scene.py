@@ -6,8 +6,7 @@ READY = "READY"
 OPERATOR, OWNER, PASSWORD = "olga", "bob", "a demonstration"
 BOOKKEEPER = "berta"
 DEVICES, CLAIMS = 240, 1_800
-# Some rewards of the last minutes are available then, others still on hold.
-HOLD_SECONDS = 60
+HOLD_SECONDS = 1
 # The shape of Qwen3.5-122B-A10B in Q4_K_M, with one layer more: 12,544 experts.
 BUILD = BuildDescription(
     fingerprint="5eed0000000000000000000000000122",
