@@ -48,6 +48,8 @@ MISSED_PINGS = 3
 STATUS_SECONDS = 1.0
 # Reports between two of those questions; whoever sends more means no good.
 MAX_REPORTS = 100
+# PINGs of a client between two of ours (ours send none): answers to them cost the peer nothing.
+MAX_PINGS = 1000
 MAX_CONNECTIONS = 4096
 # Frames side by side in one message that are handled together.
 _ALIKE = attrgetter("type", "session", "stream")
@@ -94,6 +96,7 @@ class Connection:
         self._held: tuple[Replica, ...] = ()
         self._status: Frame | None = None
         self._reports = 0
+        self._pings = 0
         self._heard = monotonic()
         self._has_read = monotonic()
         self._ending: tuple[CloseCode, str] | None = None
@@ -234,6 +237,9 @@ class Connection:
             case Action.GRANT:
                 self._roster.grant_by_backbone(self._number, frame)
             case Action.ANSWER_PING:
+                self._pings += 1
+                if self._pings > MAX_PINGS:
+                    raise CreditExceeded(f"more than {MAX_PINGS} PINGs within {self._timing.ping_seconds:g} seconds")
                 self.push(pong_frame(frame))
             case Action.NOTE_PONG:
                 if self._outbound.acknowledge(bytes(frame.body)):
@@ -351,6 +357,7 @@ class Connection:
                 await self._presence.mark_seen(self._heard)
             self._outbound.probe()
             self._writable.set()
+            self._pings = 0
             await asyncio.sleep(self._timing.ping_seconds)
             patience = MISSED_PINGS * self._timing.ping_seconds
             if monotonic() - self._heard >= patience:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from relay import connection
 from relay.admission import Node, Standing
 from relay.codes import CloseCode
 from relay.connection import Timing
@@ -79,7 +80,10 @@ async def test_a_flood_above_the_credit_is_cut_off_and_the_rest_discarded(dial: 
     assert not roster.workers
 
 
-async def test_a_client_that_asks_for_pongs_and_reads_none_is_cut_off(dial: Dial) -> None:
+async def test_a_client_that_asks_for_pongs_and_reads_none_is_cut_off(
+    dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_PINGS", 1_000_000)
     bob = dial()
     await bob.join(Role.WORKER)
 
@@ -88,6 +92,29 @@ async def test_a_client_that_asks_for_pongs_and_reads_none_is_cut_off(dial: Dial
 
     bob.answers_pings = False
     assert (await bob.closed())[0] == CloseCode.EXCESS
+
+
+async def test_a_flood_of_pings_is_cut_off_though_its_answers_are_read(dial: Dial) -> None:
+    bob = dial()
+    await bob.join(Role.WORKER)
+
+    await bob.send(*[ping_frame(b"12345678")] * (connection.MAX_PINGS + 1))
+
+    code, frames = await bob.closed()
+    assert code == CloseCode.EXCESS
+    assert sum(frame.type is FrameType.PONG for frame in frames) == connection.MAX_PINGS
+
+
+async def test_pings_may_come_again_after_each_of_the_relays(dial: Dial, roster: Roster) -> None:
+    bob = dial(ping_seconds=0.5)
+    await bob.join(Role.WORKER)
+
+    await bob.send(*[ping_frame(b"12345678")] * (connection.MAX_PINGS - 1))
+    await asyncio.sleep(0.6)
+    await bob.send(*[ping_frame(b"12345678")] * (connection.MAX_PINGS - 1))
+    await asyncio.sleep(0.1)
+
+    assert len(roster.workers) == 1
 
 
 async def test_a_ping_is_answered_with_its_token(dial: Dial) -> None:
