@@ -7,6 +7,7 @@ from time import monotonic
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Origin
 
 from relay.frames import PROTOCOL_VERSION, Frame, FrameType, Role, decode_frames, encode_frame
 from relay.messages import hello_frame
@@ -72,8 +73,11 @@ class Socket:
 
 
 @asynccontextmanager
-async def opened(port: int) -> AsyncIterator[Socket]:
-    """A socket that has said nothing. Raises OSError, TimeoutError, WebSocketException."""
+async def opened(port: int, origin: str | None = None) -> AsyncIterator[Socket]:
+    """A socket that has said nothing. origin: of a page, None: of a program.
+
+    Raises OSError, TimeoutError, WebSocketException.
+    """
     address = f"ws://127.0.0.1:{port}/relay/"
     async with connect(
         address,
@@ -83,6 +87,7 @@ async def opened(port: int) -> AsyncIterator[Socket]:
         compression=None,
         max_size=None,
         proxy=None,
+        origin=None if origin is None else Origin(origin),
     ) as connection:
         yield Socket(connection)
 

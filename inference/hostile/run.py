@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import httpx
 
 from inference.chaos.judge import Verdict
-from inference.chaos.processes import Server, log_errors, resident_bytes
+from inference.chaos.processes import Server, log_errors
 from inference.hostile.confined import Findings, Reader, confined
 from inference.hostile.frames import Frames
 from inference.hostile.gguf_files import GgufFiles
+from inference.hostile.memory import Memory
 from inference.hostile.requests import Fuzzer, fuzz
 from inference.hostile.sockets import Crowd
 from inference.hostile.targets import Target, missing, targets
@@ -24,10 +25,7 @@ from inference.hostile.theft import Thief
 from inference.hostile.trespass import possessions, trespass
 from inference.hostile.wire import Tally
 
-# What a process may keep of a run that is over, beside what it had when the server was ready.
-GROWTH_LIMIT_BYTES = 160 << 20
-# What it may hold while everybody is there.
-PEAK_LIMIT_BYTES = 1 << 30
+# For sessions to be put out, and memory to be given back.
 SETTLE_SECONDS = 12.0
 MOST_SHOWN = 5
 ENVIRONMENT = {
@@ -48,7 +46,8 @@ Report = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """Counts of inputs and sockets; every_attempt: 1: each trespass, n: every nth; keep: a new folder for logs."""
+    """Counts of inputs and sockets; every_attempt: 1: each trespass, n: every nth; settle_seconds: after the
+    last request; keep: a new folder for logs."""
 
     seed: int
     frames: int = 60_000
@@ -58,6 +57,7 @@ class Settings:
     flooding: int = 300
     flood_seconds: float = 30.0
     every_attempt: int = 1
+    settle_seconds: float = SETTLE_SECONDS
     keep: Path | None = None
 
 
@@ -69,6 +69,7 @@ QUICK: dict[str, Any] = {
     "flooding": 18,
     "flood_seconds": 4.0,
     "every_attempt": 23,
+    "settle_seconds": 0.0,
 }
 
 
@@ -136,7 +137,7 @@ def _serve(verdict: Verdict, settings: Settings, folder: Path, report: Report) -
         )
         _add_up_requests(verdict)
         report(1.0, "waiting for what was left behind")
-        memory.settle(SETTLE_SECONDS if settings.every_attempt == 1 else 0.0)
+        sleep(settings.settle_seconds)
         memory.look("at the end")
         memory.judge(verdict)
         _still_works(verdict, server, victim)
@@ -190,7 +191,7 @@ def _steal(
     thefts = []
     for theft in Thief(server, owner, victim, backbone_token).run():
         thefts.append(theft)
-        report(len(thefts) / 36, theft.what)
+        report(len(thefts) / 46, theft.what)
     problems = [theft.problem for theft in thefts if theft.problem]
     verdict.add("thefts", {"tried": len(thefts), "worked": len(problems)}, _shown(problems))
 
@@ -279,35 +280,6 @@ def _still_works(verdict: Verdict, server: Server, victim: Tenant) -> None:
     bearer = {"Authorization": f"Bearer {victim.api_key}"}
     answer = httpx.post(f"{server.run.url}/v1/completions", json=body, headers=bearer, timeout=SECONDS)
     verdict.add("works_afterwards", answer.status_code == 200, "" if answer.status_code == 200 else answer.text[:300])
-
-
-class Memory:
-    """Anonymous memory of the server's processes, at named moments."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._seen: dict[str, dict[str, int]] = {}
-        self._pids = server.run.pids
-
-    def look(self, moment: str) -> None:
-        self._seen[moment] = {name: resident_bytes(pid) for name, pid in self._server.run.pids.items()}
-
-    def settle(self, seconds: float) -> None:
-        """Waits until the web process gave back what it will, at most so long."""
-        end = monotonic() + seconds
-        while monotonic() < end:
-            asyncio.run(asyncio.sleep(0.5))
-
-    def judge(self, verdict: Verdict) -> None:
-        first, last = self._seen["ready"], self._seen["at the end"]
-        for name, size in last.items():
-            grown = size - first.get(name, 0)
-            if grown > GROWTH_LIMIT_BYTES:
-                verdict.problems.append(f"{name} kept {grown >> 20} MiB more than it had")
-        died = sorted(name for name, pid in self._server.run.pids.items() if self._pids.get(name) != pid)
-        verdict.add("restarted_processes", died, f"processes died: {died}" if died else "")
-        peak = max(max(seen.values()) for seen in self._seen.values())
-        verdict.add("memory_bytes", self._seen, f"{peak >> 20} MiB in one process" if peak > PEAK_LIMIT_BYTES else "")
 
 
 def _shown(problems: list[str]) -> str:

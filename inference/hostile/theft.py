@@ -7,16 +7,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import httpx
+from websockets.exceptions import InvalidStatus
 
 from inference.chaos.target import Target as Server
-from inference.hostile.relay_socket import Socket, dial, hello_fields
+from inference.hostile.relay_socket import Socket, dial, hello_fields, opened
 from inference.hostile.tenants import SECONDS, Browser, Tenant
+from inference.hostile.wire import ask, request_bytes
 from relay.codes import CloseCode, RejectCode
 from relay.frames import Frame, FrameType, Role, encode_frame
 from relay.messages import read_roster
 from relay.records import SMALL_JSON_BYTES, load_json
 
 REPLACED_SECONDS = 20.0
+OUTSIDE = (
+    "/static/../config/settings.py",
+    "/static/%2e%2e/config/settings.py",
+    "/static/..%2f..%2fconfig%2fsettings.py",
+    "/static/..%5c..%5cconfig%5csettings.py",
+    "/static//etc/passwd",
+    "/static/frontend/../../../config/settings.py",
+    "/../../../../etc/passwd",
+    "/authority.crt/../var/run.json",
+)
+# What stands in those files.
+INSIDE_WORDS = (b"SECRET_KEY", b"root:", b"api_key")
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class Thief:
 
     def run(self) -> Iterator[Theft]:
         with self._client:
-            for group in (self._wrong_kind, self._of_browsers, self._of_claims, self._ended):
+            for group in (self._wrong_kind, self._of_files, self._of_browsers, self._of_claims, self._ended):
                 yield from group()
             yield from asyncio.run(self._of_the_relay())
             yield from self._closed()
@@ -68,6 +82,13 @@ class Thief:
             cut = self._get("/api/me", victim.node_token[:length])
             yield self._refused(f"the first {length} characters of a device token", cut, 401)
         yield self._refused("a device token in capitals", self._get("/api/me", victim.node_token.swapcase()), 401)
+
+    def _of_files(self) -> Iterator[Theft]:
+        """Files outside of what is served."""
+        for path in OUTSIDE:
+            answer = asyncio.run(ask(self._server.run.port, request_bytes("GET", path, {})))
+            told = [word for word in INSIDE_WORDS if word in answer.body]
+            yield Theft(f"the file {path}", f"{path}: answered {answer.status} with {told}" if told else "")
 
     def _of_browsers(self) -> Iterator[Theft]:
         victim = self._victim
@@ -150,6 +171,7 @@ class Thief:
         await rejected("a device as a backbone", Role.BACKBONE, self._victim.node_token, RejectCode.WRONG_ROLE)
         await rejected("no backbone's token as a backbone", Role.BACKBONE, "x" * 43, RejectCode.BAD_TOKEN)
         await rejected("the backbone's token as a worker", Role.WORKER, self._backbone_token, RejectCode.WRONG_ROLE)
+        found.append(await foreign_page(port))
         found.append(await self._replaced(port, build))
         found.append(await self._foreign_replica(port, build))
         found.append(await self._forged_session(port, build))
@@ -219,3 +241,13 @@ async def reject_code(socket: Socket) -> str:
     """The code of a REJECT; "" for a WELCOME."""
     frame = await socket.frame()
     return str(json.loads(bytes(frame.body))["code"]) if frame.type is FrameType.REJECT else ""
+
+
+async def foreign_page(port: int) -> Theft:
+    what = "a socket of a page of another site"
+    try:
+        async with opened(port, "https://evil.example"):
+            return Theft(what, f"{what}: opened")
+    except InvalidStatus as error:
+        status = error.response.status_code
+        return Theft(what, "" if status == 403 else f"{what}: {status}")
