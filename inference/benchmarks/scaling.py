@@ -44,8 +44,8 @@ class Plan:
     rows_per_second: float = 300.0
     sequences: int = 32
     lanes: int = 24
-    seconds: float = 10.0
-    warm: float = 3.0
+    seconds: float = 8.0
+    warm: float = 4.0
     calibration: int = 4
 
 

@@ -50,7 +50,9 @@ class Plan:
     kill_after: float = 1.5
 
 
-FULL = Plan({1: 1, 8: 1, 64: 2})
+# Lanes overlap computing with waiting. With 8 sequences four of them fill the wait; with 64 a batch takes about as long
+# as the wait, and more than two lanes would only cut it smaller.
+FULL = Plan({1: 1, 8: 4, 64: 2})
 QUICK = Plan({2: 1}, round_trip=0.01, steps=2, pairs=1, kill_steps=30, kill_after=0.5)
 LARGE = replace(SMALL, n_embd=2048, n_ff=1024, experts=32, experts_used=8)
 LARGE_LAYERS = 4
