@@ -9,9 +9,9 @@ BENCH_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.setup-done
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe \
-	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --generate-hashes
 
-.PHONY: help setup run test test-cluster check screenshots bench wasm messages lock
+.PHONY: help setup run test test-cluster check screenshots bench wasm messages audit lock
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -51,6 +51,12 @@ screenshots: setup  ## pictures of every page from a seeded demo database (docs/
 messages: setup  ## collect the pages' texts for translation and compile them (needs gettext)
 	cd frontend && ../$(BIN)/python ../manage.py makemessages --locale zh_Hans --no-location --no-wrap --no-obsolete
 	cd frontend && ../$(BIN)/python ../manage.py compilemessages --locale zh_Hans
+
+# Apart from .venv: what audits must not change what is audited. --strict: a package nobody knows about is no success.
+audit:  ## ask the advisory databases about every package of the lock files (needs pypi.org, not a mirror)
+	test -x .venv-audit/bin/pip-audit || { "$(PYTHON)" -m venv .venv-audit && \
+		.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1; }
+	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.txt -r requirements-dev.txt
 
 lock: setup  ## compile requirements*.in into fully pinned requirements*.txt
 	$(COMPILE) requirements.in -o requirements.txt

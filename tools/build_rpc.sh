@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-${VAR_DIR:-var}/bench/rpc}
 python=.venv/bin/python
-pinned=$(grep -E '^llama-cpp-python==' requirements.txt)
+pinned=$(grep -oE '^llama-cpp-python==[^ ]+' requirements.txt)
 
 fail() {
     printf 'build_rpc: %s\n' "$@" >&2

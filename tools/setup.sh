@@ -1,5 +1,6 @@
 #!/bin/bash
-# Fills a virtual environment (argument: its folder) with requirements.txt and requirements-dev.txt, then proves that
+# Fills a virtual environment (argument: its folder) with requirements.txt and requirements-dev.txt, nothing else than
+# the files whose digests stand there (what llama-cpp-python's build needs, pip resolves by itself), then proves that
 # the compiled llama-cpp-python runs on this very processor. PYTHON names the interpreter. Running it again is cheap.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,9 +25,17 @@ if ! installed; then
     done
     echo "setup: installing; compiling llama-cpp-python takes about 4 minutes on two cores (pip keeps the result)."
 fi
-# One call, so that pip resolves both files together; pip pins itself in requirements-dev.txt.
-"$venv/bin/python" -m pip install --disable-pip-version-check -r requirements.txt -r requirements-dev.txt |
-    { grep -v '^Requirement already satisfied' || true; }
+# The lines of one package in a lock file, with the digests of its files.
+locked() { awk -v name="$1" '/^[^ #]/ { found = index($0, name "==") == 1 } found && !/^ *#/' "$2"; }
+install() {
+    "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes "$@" |
+        { grep -v '^Requirement already satisfied' || true; }
+}
+
+# First pip itself: one older than 23.1 uses no wheel that it compiled before when digests are asked for.
+install -r <(locked pip requirements-dev.txt)
+# One call, so that pip resolves both files together.
+install -r requirements.txt -r requirements-dev.txt
 
 echo "setup: proving the ggml library with one multiplication and one token"
 status=0
@@ -34,9 +43,8 @@ status=0
 if [ "$status" -eq 3 ]; then
     # pip's cache holds a wheel that was compiled for another processor (ggml is built for the one it finds).
     echo "setup: the cached build of llama-cpp-python does not run on this processor; compiling it again (4 minutes)"
-    pinned=$(grep -E '^llama-cpp-python==' requirements.txt)
-    "$venv/bin/python" -m pip install --disable-pip-version-check --no-cache-dir --force-reinstall --no-deps \
-        --no-binary llama-cpp-python "$pinned"
+    install --no-cache-dir --force-reinstall --no-deps --no-binary llama-cpp-python \
+        -r <(locked llama-cpp-python requirements.txt)
     status=0
     "$venv/bin/python" tools/setup_check.py || status=$?
 fi

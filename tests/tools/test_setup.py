@@ -1,6 +1,7 @@
 """tools/setup.sh and tools/setup_check.py: a build for another processor is noticed and compiled again."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,11 @@ from tools import setup_check
 ROOT = Path(__file__).resolve().parent.parent.parent
 # A virtual environment whose python notes its arguments; its first N self-tests end with status 3 (killed by a signal).
 FAKE_PYTHON = """#!/bin/bash
-echo "$*" >> "$(dirname "$0")/calls"
+words=("$@")
+for place in "${!words[@]}"; do  # a list through a pipe: what stands in it
+    case "${words[$place]}" in /dev/fd/*) words[$place]=$(tr -s ' \\\\\n' ' ' < "${words[$place]}");; esac
+done
+echo "${words[*]}" >> "$(dirname "$0")/calls"
 case "$1" in
     tools/setup_check.py)
         left=$(cat "$(dirname "$0")/failures")
@@ -49,13 +54,33 @@ def test_a_working_build_is_proven_once_and_kept(tmp_path: Path) -> None:
     assert not any("--no-cache-dir" in call for call in calls)
 
 
+def test_nothing_is_installed_whose_digest_does_not_stand_in_a_lock_file(tmp_path: Path) -> None:
+    _, calls = run_setup(tmp_path, failures=1)
+
+    installs = [call for call in calls if " install " in call]
+    assert len(installs) == 3
+    assert all("--require-hashes" in call for call in installs)
+    # pip first: an old one would compile llama-cpp-python again instead of taking what it keeps.
+    assert re.search(r"-r pip==\S+ --hash=sha256:[0-9a-f]{64}", installs[0])
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_every_package_of_a_lock_file_has_one_version_and_digests(name: str) -> None:
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
+    entries = text.replace("\\\n", " ").splitlines()
+
+    assert len(entries) > 50
+    for entry in entries:
+        assert re.match(r"[a-z0-9._-]+==\S+( ; .*?)?\s+--hash=sha256:[0-9a-f]{64}", entry), entry[:80]
+
+
 def test_a_build_for_another_processor_is_compiled_again_without_the_cache(tmp_path: Path) -> None:
     result, calls = run_setup(tmp_path, failures=1)
 
     assert result.returncode == 0, result.stderr
     rebuild = next(call for call in calls if "--no-cache-dir" in call)
     assert "--force-reinstall" in rebuild
-    assert "--no-binary llama-cpp-python llama-cpp-python==" in rebuild
+    assert re.search(r"--no-binary llama-cpp-python -r llama-cpp-python==\S+ --hash=sha256:[0-9a-f]{64} ?$", rebuild)
     assert calls[-1] == "tools/setup_check.py"
 
 
