@@ -19,7 +19,7 @@ START_SECONDS = 60.0
 Visit = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running site, of a process of its own."""
     folder = tmp_path_factory.mktemp("site")
@@ -45,7 +45,7 @@ def site(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
         process.wait(START_SECONDS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = chromium_path()
     need("Chromium", path, "apt-get install chromium")
@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cookies(browser: Browser, site: str) -> dict[str, list[Any]]:
     """Sessions of the people of the site, by their names; "": nobody."""
     found: dict[str, list[Any]] = {"": []}
