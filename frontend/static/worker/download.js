@@ -36,7 +36,7 @@ export async function downloadSlice({ market, store, kernels, sha256, claim, pro
 
 // Writes the slice into a kernel's memory; the bytes that came from the server.
 async function fill(kernel, { market, store, sha256, claim, manifest }, progress, signal) {
-  let receivedBytes = 0;
+  let receivedBytes = 0, copy = null;
   progress(0, manifest.size);
   for (let number = 0; number < manifest.pieces.length; number++) {
     signal.throwIfAborted();
@@ -48,8 +48,12 @@ async function fill(kernel, { market, store, sha256, claim, manifest }, progress
     else {
       await fetchPiece(market, claim, start, place, right, signal);
       receivedBytes += stop - start;
-      await store.put(claim, number, place().slice());
+      // What is stored is copied from an array of its own, the same one for all pieces: garbage is collected late.
+      if (copy?.length !== stop - start) copy = new Uint8Array(stop - start);
+      copy.set(place());
+      await store.put(claim, number, copy);
     }
+    kept?.buffer.transfer?.(0); // its memory goes now, not when garbage is collected
     progress(stop, manifest.size);
   }
   if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer(say("the pieces do not give the slice of the manifest"));
