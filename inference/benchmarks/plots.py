@@ -74,7 +74,7 @@ def _pairs(axes: Any, results: Results, ours: str, theirs: str, prefix: str = ""
     axes.bar(
         [place + 0.2 for place in places], [one["peer_value"] for one in results], 0.38, color=THEIRS, label=theirs
     )
-    names = [one["case"].removeprefix(prefix).replace("/", "\n") for one in results]
+    names = [one["case"].removeprefix(prefix).replace("/", "\n").replace("-", "-\n") for one in results]
     axes.set_xticks(places, names, fontsize=8)
 
 
