@@ -80,10 +80,10 @@ async def test_what_is_queued_while_the_client_hangs_up_is_cancelled_too(
     arrived, may_go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slowly(job_id: str) -> None:
+    def slowly(job_id: str, priority: int) -> None:
         loop.call_soon_threadsafe(arrived.set)
         asyncio.run_coroutine_threadsafe(may_go_on.wait(), loop).result(5.0)
-        backbone.enqueue(job_id)
+        backbone.enqueue(job_id, priority)
 
     backbone.script = lambda job: []
     monkeypatch.setattr(submission, "enqueue", slowly)
