@@ -50,7 +50,11 @@ def test_a_member_survives_its_journey_to_another_process() -> None:
 
 
 def test_the_door_leases_what_the_token_says() -> None:
-    claims = claims_of([[0, 4, 8], [1, 0, 4]])
+    claims = claims_of([[4, 8, 0, 2], [0, 4, 1]])
 
-    assert [(claim.claim_id, claim.layer, claim.first, claim.last) for claim in claims] == [(1, 0, 4, 8), (2, 1, 0, 4)]
+    assert [(claim.claim_id, claim.layer, claim.first, claim.last) for claim in claims] == [
+        (1, 1, 0, 4),
+        (2, 0, 4, 8),
+        (3, 2, 4, 8),
+    ]
     assert {claim.state for claim in claims} == {"live"}
