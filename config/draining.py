@@ -27,6 +27,10 @@ Application = Callable[[Event, Receive, Send], Awaitable[None]]
 Handler = Callable[[int, FrameType | None], Any]
 
 LOOK_SECONDS = 0.05
+# A connection that was made just before may still be in the kernel's queue, or its request on the way: it is let in
+# and answered before anything is closed.
+ACCEPT_TURNS = 5
+ARRIVAL_SECONDS = 0.5
 REQUEST_ID = b"x-request-id"
 MOST_ID_LENGTH = 64
 
@@ -78,12 +82,15 @@ class Draining:
         assert self._handler is not None
         until = monotonic() + self._seconds
         logger.info("stopping: %d answers are open; they have %g s", self._open, self._seconds)
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
         stop_listening(self._handler)
+        arrived = monotonic() + ARRIVAL_SECONDS
         try:
             await self._leave(self._seconds)
         except Exception:
             logger.exception("the relay did not leave in order")
-        while self._open and monotonic() < until:
+        while (self._open or monotonic() < arrived) and monotonic() < until:
             await asyncio.sleep(LOOK_SECONDS)
         logger.info("stopped after %.1f s; %d answers are cut", self._seconds - until + monotonic(), self._open)
         self._handler(signal.SIGTERM, None)
