@@ -7,6 +7,7 @@ import random
 import resource
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -42,19 +43,20 @@ class Findings:
         self.slowest_seconds = max(self.slowest_seconds, other.slowest_seconds)
 
 
-class Reader:
+class Reader(ABC):
     """One kind of input. `make` returns case `number`'s input; `read` reads it as the product would."""
 
     refusals: tuple[type[Exception], ...] = ()
 
+    @abstractmethod
     def make(self, dice: random.Random) -> Any:
-        raise NotImplementedError
+        """One input, drawn with `dice`."""
 
+    @abstractmethod
     def read(self, case: Any) -> None:
         """Raises one of `refusals`, and nothing else, for what is no valid input."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most kinds have nothing to close
         """Leaves nothing behind."""
 
 
