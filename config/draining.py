@@ -2,14 +2,13 @@
 
 On the first SIGTERM it lets nobody in any more (a proxy goes to the next process), leaves the relay's business to
 `leave`, waits until the open answers have ended, and only then hands the signal to the server that hosts it. A second
-SIGTERM, or WEB_DRAIN_SECONDS=0, stops at once. Known servers: uvicorn, and Daphne (Twisted).
+SIGTERM, or WEB_DRAIN_SECONDS=0, stops at once. Known servers: those of `listeners`.
 """
 
 import asyncio
 import logging
 import secrets
 import signal
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from time import monotonic
@@ -17,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from config import log_context
+from config.listeners import listeners_of, stop_listening
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +27,7 @@ Application = Callable[[Event, Receive, Send], Awaitable[None]]
 Handler = Callable[[int, FrameType | None], Any]
 
 LOOK_SECONDS = 0.05
-# A connection that was made just before may still be in the kernel's queue, or its request on the way: it is let in
-# and answered before anything is closed.
-ACCEPT_TURNS = 5
+# The request of a connection that was let in last may still be on the way; then its answer is.
 ARRIVAL_SECONDS = 0.5
 REQUEST_ID = b"x-request-id"
 MOST_ID_LENGTH = 64
@@ -82,9 +80,10 @@ class Draining:
         assert self._handler is not None
         until = monotonic() + self._seconds
         logger.info("stopping: %d answers are open; they have %g s", self._open, self._seconds)
-        for _ in range(ACCEPT_TURNS):
-            await asyncio.sleep(0)
-        stop_listening(self._handler)
+        try:
+            await stop_listening(listeners_of(getattr(self._handler, "__self__", None)))
+        except Exception:
+            logger.exception("the server goes on listening until it stops")
         arrived = monotonic() + ARRIVAL_SECONDS
         try:
             await self._leave(self._seconds)
@@ -92,22 +91,9 @@ class Draining:
             logger.exception("the relay did not leave in order")
         while (self._open or monotonic() < arrived) and monotonic() < until:
             await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)  # what was answered last leaves the server's buffers
         logger.info("stopped after %.1f s; %d answers are cut", self._seconds - until + monotonic(), self._open)
         self._handler(signal.SIGTERM, None)
-
-
-def stop_listening(handler: Handler) -> None:
-    """New connections are refused, open ones go on. handler: the server's own for SIGTERM, a method of uvicorn's."""
-    for listener in getattr(getattr(handler, "__self__", None), "servers", ()):
-        listener.close()
-    if "twisted.internet.reactor" in sys.modules:
-        from twisted.internet import tcp
-
-        # The module is replaced by the reactor that runs, which Twisted's types do not know.
-        reactor: Any = sys.modules["twisted.internet.reactor"]
-        for reader in reactor.getReaders():
-            if isinstance(reader, tcp.Port):
-                reader.stopListening()  # type: ignore[no-untyped-call]
 
 
 def _request_id(scope: Event) -> str:

@@ -55,6 +55,7 @@ def test_a_restart_under_load_fails_no_request(cluster: Cluster, name: str) -> N
         load.wait_for_answers(3)
 
     print(f"{name}: {load.tally.finished} requests, slowest {load.tally.slowest_seconds:.1f} s")
+    print((cluster.folder / "logs" / "nginx-error.log").read_text()[-4000:])
     assert load.tally.failures == []
     assert status in (0, -signal.SIGTERM)
     assert load.tally.finished > during
