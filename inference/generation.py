@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from inference.decoding import DecodingContext
 from inference.errors import BadParameter, PromptTooLong
-from inference.llama import Context, SamplerChain, Vocabulary
+from inference.llama import SamplerChain, Vocabulary
 from inference.row_places import Places
 from inference.sampling import SamplingParameters, fill_chain, log_probabilities
 from inference.token_text import TokenText
@@ -142,10 +143,10 @@ class Generation:
             self._sampler.close()
             self._sampler = None
 
-    def sample(self, context: Context, row: int, places: Places | None = None) -> TokenEvent:
+    def sample(self, context: DecodingContext, row: int, places: Places | None = None) -> TokenEvent:
         """Chooses the next token from batch entry `row` of the context's last decode and says what came of it."""
         assert self._sampler is not None
-        token = self._sampler.sample(context, row)
+        token = context.choose(self._sampler, row)
         self.next_token = token
         self._generated.append(token)
         finish: Finish | None = None

@@ -1,4 +1,4 @@
-"""A lane: one llama.cpp context that generates for several requests at once (continuous batching).
+"""A lane: one context that generates for several requests at once (continuous batching).
 
 `step()` is the unit of work: at most one decode of prompts, then one token for every sequence that generates. The two
 go through separate decodes: hybrid models (Gated DeltaNet) need sequences of equal length in one pass, and a long
@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from inference.decoding import RING_LOST, DecodingContext
 from inference.generation import Finish, Generation, TokenEvent
 from inference.kept_prefixes import KeptPrefixes
-from inference.llama import Batch, Context
+from inference.llama import Batch
 from inference.prompt_queue import PromptQueue
 from inference.row_places import LanePlaces
 from inference.trace import TraceWriter
@@ -55,7 +56,7 @@ class Lane:
 
     def __init__(
         self,
-        context: Context,
+        context: DecodingContext,
         *,
         trace: TraceWriter | None = None,
         on_left: Callable[[Generation], None] = lambda generation: None,
@@ -353,6 +354,8 @@ class Lane:
 
 
 def _reason(code: int) -> str:
-    """What a result code of llama_decode means (llama.h)."""
+    """What a result code of a decode means (llama.h)."""
+    if code == RING_LOST:
+        return "no ring of stages could compute it: a stage is gone and nobody replaced it in time"
     meanings = {NO_ROOM: "no room in the context's memory", 2: "aborted", -1: "invalid batch"}
     return f"llama_decode failed: {meanings.get(code, 'computation failed')} (code {code})"

@@ -271,6 +271,10 @@ class Context(_Handle):
         pointer: Any = llama_cpp.llama_get_logits_ith(self.pointer, row)
         return np.ctypeslib.as_array(pointer, shape=(self.vocabulary_size,))
 
+    def choose(self, chain: SamplerChain, row: int) -> int:
+        """A token from the logits of entry `row` of the last batch, accepted by the chain."""
+        return chain.sample(self, row)
+
     def remove(self, sequence: int) -> None:
         """Forgets one sequence whole (recurrent state cannot be rewound, so never a part of it)."""
         llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
@@ -382,3 +386,20 @@ class SamplerChain(_Handle):
     def sample(self, context: Context, row: int) -> int:
         """Chooses and accepts a token from the logits of batch entry `row` of the last decode."""
         return int(llama_cpp.llama_sampler_sample(self.pointer, context.pointer, row))
+
+    def sample_logits(self, logits: npt.NDArray[np.float32]) -> int:
+        """The same from a row of logits that no context of this process computed: (n_vocab,) float32."""
+        candidates = self._candidates
+        candidates["id"] = np.arange(self._vocabulary_size)  # the samplers before may have sorted them
+        candidates["logit"], candidates["p"] = logits, 0.0
+        data: Any = ctypes.cast(candidates.ctypes.data, ctypes.POINTER(llama_cpp.llama_token_data))
+        array = llama_cpp.llama_token_data_array(data=data, size=len(candidates), selected=-1, sorted=False)
+        llama_cpp.llama_sampler_apply(self.pointer, ctypes.byref(array))
+        token = int(array.data[array.selected].id)
+        llama_cpp.llama_sampler_accept(self.pointer, token)
+        return token
+
+    @cached_property
+    def _candidates(self) -> npt.NDArray[np.void]:
+        """One `llama_token_data` per token, written anew for every choice."""
+        return np.zeros(self._vocabulary_size, np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)]))
