@@ -63,7 +63,7 @@ def register(request: HttpRequest, wish: shapes.NodeIn) -> Status[dict[str, Any]
     limits.count_registration(request.META.get("REMOTE_ADDR", ""))
     with transaction.atomic():
         enrolment.admit(wish.invite)
-        node_id, token = commands.register_node(wish.name, wish.kernel_class, wish.budget_bytes)
+        node_id, token = commands.register_node(wish.name, wish.kernel_class, wish.budget_bytes, role=wish.role)
     return Status(201, {"node_id": node_id, "token": token})
 
 
@@ -92,6 +92,7 @@ def _build_out(on_offer: offers.BuildOnOffer) -> dict[str, Any]:
     build = on_offer.build
     return {
         "fingerprint": build.fingerprint,
+        "kind": build.kind,
         "name": build.name,
         "architecture": build.architecture,
         "n_embd": build.n_embd,
@@ -193,6 +194,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
     return {
         "node_id": node.node_id,
         "name": node.name,
+        "role": node.role,
         "kernel_class": node.kernel_class,
         "suspended": node.suspended,
         "claims": [_claim_out(view) for view in claims],

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from market.commands.claims import RANGES_LIMIT
 from market.commands.nodes import BUDGET_LIMIT_BYTES
+from market.kinds import BuildKind, NodeRole
 
 Bytes = Annotated[int, Field(ge=1, le=BUDGET_LIMIT_BYTES)]
 LayerNumber = Annotated[int, Field(ge=0, le=0xFFFF)]
@@ -32,6 +33,9 @@ class NodeIn(Schema):
     kernel_class: str = Field(max_length=120, description="What computes, for example ggml-0.25.3+avx2 or numpy.")
     budget_bytes: Bytes | None = None
     invite: str = Field("", max_length=100, description="Where registration is by invite: the code.")
+    role: NodeRole = Field(
+        "worker", description="What it holds, for good: experts (worker), or a stage of the dense path."
+    )
 
 
 class NodeOut(Schema):
@@ -47,7 +51,10 @@ class PresetOut(Schema):
 
 
 class BuildOut(Schema):
+    """Of kind "stages": its one layer is number 0, and its experts are the units of the dense path."""
+
     fingerprint: str
+    kind: BuildKind
     name: str
     architecture: str
     n_embd: int
@@ -151,6 +158,7 @@ class MessageOut(Schema):
 class MeOut(Schema):
     node_id: str
     name: str
+    role: NodeRole
     kernel_class: str
     suspended: bool
     claims: list[ClaimOut]

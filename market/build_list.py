@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import cast
 
 from django.db.models import Count, Max, Min, Sum
 
 from market import rows as r
+from market.kinds import BuildKind
 from market.models import Build, Claim, Layer
 
 
@@ -16,6 +18,7 @@ class BuildLine:
     fingerprint: str
     name: str
     architecture: str
+    kind: BuildKind
     layers: int
     experts_per_layer: int
     size_bytes: int
@@ -42,6 +45,7 @@ def build_lines() -> list[BuildLine]:
             fingerprint=row.fingerprint,
             name=row.name,
             architecture=row.architecture,
+            kind=cast(BuildKind, row.kind),
             layers=layers[row.fingerprint]["count"],
             experts_per_layer=row.experts_per_layer,
             size_bytes=layers[row.fingerprint]["total"] * row.experts_per_layer,

@@ -1,6 +1,9 @@
 """What the market knows of a model build: which layers have experts on offer, and how big they are. Pure."""
 
 from dataclasses import dataclass
+from typing import get_args
+
+from market.kinds import BuildKind
 
 LAYER_LIMIT = 1024
 EXPERT_LIMIT = 4096
@@ -13,11 +16,14 @@ def flops_per_row(n_embd: int, n_ff: int) -> int:
 
 @dataclass(frozen=True)
 class BuildDescription:
-    """One GGUF as the market sees it.
+    """One GGUF as the market sees it, or the dense path of one.
 
     fingerprint: 32 hexadecimal characters, the same for worker, slice and backbone.
     layers: numbers of the layers on offer, ascending; `expert_bytes` (bytes of one expert, all its tensors) and
     `expert_types` (ggml type names of its tensors) run parallel to it.
+
+    kind "stages": the one layer is number 0, its "experts" are the units of the dense path, of which a token passes all
+    of them; `expert_bytes` is what the largest unit takes, and n_ff makes `flops_per_row` a token's work in one unit.
     """
 
     fingerprint: str
@@ -30,6 +36,7 @@ class BuildDescription:
     layers: tuple[int, ...]
     expert_bytes: tuple[int, ...]
     expert_types: tuple[tuple[str, ...], ...]
+    kind: BuildKind = "experts"
 
     @property
     def flops_per_row(self) -> int:
@@ -54,4 +61,8 @@ class BuildDescription:
             return f"a layer has 1 to {EXPERT_LIMIT} experts, and uses between one and all of them"
         if min(self.n_embd, self.n_ff, *self.expert_bytes) < 1:
             return "n_embd, n_ff and the size of an expert must be positive"
+        if self.kind not in get_args(BuildKind):
+            return f"a build offers one of {', '.join(get_args(BuildKind))}, not {self.kind!r}"
+        if self.kind == "stages" and (self.layers != (0,) or self.experts_used != self.experts_per_layer):
+            return "stages are units of one layer, number 0, and a token uses all of them"
         return ""

@@ -228,6 +228,13 @@ class ProviderFailed(MarketError):
     status = 503
 
 
+class WrongKind(MarketError):
+    """The build offers what devices of this role do not hold: stages to a worker, or experts to a stage."""
+
+    code = "wrong_kind"
+    status = 409
+
+
 class IncidentInForce(MarketError):
     """During a declared incident nobody is punished."""
 

@@ -101,10 +101,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BuildPublished:
-    """A backbone offers the experts of this build. Said by: the backbone, at start."""
+    """A backbone offers the experts of this build, or the stages of its dense path. Said by: the backbone, at start."""
 
     NAME: ClassVar = "build-published"
-    VERSION: ClassVar = 1
+    VERSION: ClassVar = 2
     build: BuildDescription
     at: datetime
 

@@ -136,6 +136,7 @@ def apply_build_published(state: State, event: e.BuildPublished) -> None:
         n_ff=build.n_ff,
         experts_per_layer=build.experts_per_layer,
         experts_used=build.experts_used,
+        kind=build.kind,
         published_at=event.at,
         retired_at=None,
     )
@@ -156,6 +157,7 @@ def apply_node_registered(state: State, event: e.NodeRegistered) -> None:
         raise BrokenHistory(f"node {event.node_id} registered twice")
     state.nodes[event.node_id] = r.NodeRow(
         node_id=event.node_id,
+        role=event.role,
         kernel_class=event.kernel_class,
         budget_bytes=event.budget_bytes,
         token_sha256=event.token_sha256,

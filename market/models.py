@@ -117,6 +117,8 @@ class Build(models.Model):
     n_ff = models.IntegerField()
     experts_per_layer = models.IntegerField()
     experts_used = models.IntegerField()
+    # "experts" or "stages", see market.kinds.
+    kind = models.CharField(max_length=10, default="experts")
     published_at = models.DateTimeField()
     retired_at = models.DateTimeField(null=True)
 
@@ -153,6 +155,8 @@ class Node(models.Model):
 
     natural_key: ClassVar = ("node_id",)
     node_id = models.CharField(primary_key=True, max_length=40)
+    # "worker" or "stage", see market.kinds.
+    role = models.CharField(max_length=10, default="worker")
     kernel_class = models.CharField(max_length=120)
     budget_bytes = models.BigIntegerField(null=True)
     token_sha256 = models.CharField(max_length=64, unique=True)

@@ -4,18 +4,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from market.kinds import NodeRole
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRegistered:
-    """A device enrolled and was given a token, of which only the SHA-256 is kept. Said by: the device."""
+    """A device enrolled and was given a token, of which only the SHA-256 is kept. Said by: the device.
+
+    role: what it may hold, for good: experts, or stages of the dense path.
+    """
 
     NAME: ClassVar = "node-registered"
-    VERSION: ClassVar = 1
+    VERSION: ClassVar = 2
     node_id: str
     kernel_class: str
     budget_bytes: int | None
     token_sha256: str
     at: datetime
+    role: NodeRole = "worker"
 
 
 @dataclass(frozen=True, slots=True)

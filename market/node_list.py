@@ -3,11 +3,12 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, cast
 
 from django.db.models import Count, F, QuerySet, Sum
 
 from market import rows as r
+from market.kinds import NodeRole
 from market.ledger import NODE_PREFIX, node_accounts
 from market.models import Balance, Claim, Node, NodeProfile
 
@@ -20,6 +21,7 @@ class NodeLine:
 
     node_id: str
     name: str
+    role: NodeRole
     state: NodeState
     reason: str
     kernel_class: str
@@ -72,6 +74,7 @@ def _lines(
             NodeLine(
                 node_id=node.node_id,
                 name=names.get(node.node_id, node.node_id),
+                role=cast(NodeRole, node.role),
                 state=_state(node, of_node),
                 reason=node.suspended_reason,
                 kernel_class=node.trusted_class,  # what audits saw computing; at first what it registered

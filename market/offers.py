@@ -8,7 +8,8 @@ from django.utils import timezone
 from market import queries, snapshots
 from market.builds import BuildDescription
 from market.coverage import CoverageSummary, summary
-from market.errors import BudgetExhausted, MarketError, NoBuilds, Suspended
+from market.errors import BudgetExhausted, MarketError, NoBuilds, Suspended, WrongKind
+from market.kinds import KIND_OF_ROLE
 from market.placement import Run, rank_runs, why_no_runs
 
 RANGES_SHOWN = 64
@@ -54,16 +55,20 @@ def offers_for(
     *,
     now: datetime | None = None,
 ) -> Offers:
-    """Ranges for a device, best first: most wanted, then by reward per megabyte. Raises UnknownBuild.
+    """Ranges for a device, best first: most wanted, then by reward per megabyte. Raises UnknownBuild, WrongKind.
 
-    budget_bytes: memory for experts; left out, what the device said when it registered, else no limit.
+    Only builds of the kind that the device's role holds. budget_bytes: memory to lend; left out, what the device said
+    when it registered, else no limit.
     """
     budget = budget_bytes or node.budget_bytes or WHOLE_MEMORY_BYTES
+    kind = KIND_OF_ROLE[node.role]
     on_offer, found = [], []
     reason: MarketError = NoBuilds("no build is on offer yet; ask again later")
     policy = queries.policy()
     remaining = snapshots.purse(now or timezone.now(), policy).remaining()
-    for description in [queries.build(build)] if build else queries.builds():
+    for description in [queries.build(build)] if build else queries.builds(kind):
+        if description.kind != kind:
+            raise WrongKind(f"build {description.fingerprint} offers {description.kind}, this device holds {kind}")
         market = snapshots.build_market(description.fingerprint, node.node_id, types, policy)
         on_offer.append(BuildOnOffer(description, summary(market.present, market.policy.target_replicas)))
         runs = rank_runs(market, budget)

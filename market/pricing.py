@@ -13,11 +13,12 @@ replica above it, however hot that one is: HEAT_LIMIT x EXTRA_WEIGHT < LAST_WANT
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from market.kinds import BuildKind
 from market.policy import Policy
 
 HEAT_LIMIT = 4.0
@@ -28,6 +29,9 @@ FLOPS_PER_TERAFLOP = 10**12
 EQUAL_SHARE = 1 / 4
 # When a device is gone its cap stays reserved until its lease ends; whoever takes its slice over needs one as well.
 TAKEOVER_SHARE = 1 / 5
+# Of what builds get alike, the dense path takes so much where the experts of a model take 1: it is the smaller part of
+# a model, and the backbone that offers it computes it as well.
+ALIKE_WEIGHTS: Mapping[BuildKind, float] = {"experts": 1.0, "stages": 1 / 4}
 
 Prices = NDArray[np.int64]
 
@@ -72,15 +76,23 @@ def priced_budget(budget_microcredits_per_hour: int) -> int:
     return int(budget_microcredits_per_hour * (1 - TAKEOVER_SHARE))
 
 
-def build_budgets(operations_per_hour: Sequence[float], budget_microcredits_per_hour: int) -> list[int]:
+def build_budgets(
+    operations_per_hour: Sequence[float], kinds: Sequence[BuildKind], budget_microcredits_per_hour: int
+) -> list[int]:
     """Each build's part of the operator's budget: EQUAL_SHARE of it alike, the rest by the work that is asked for.
 
-    operations_per_hour: of each build, what its router asked for. Without any, all is shared alike.
+    operations_per_hour: of each build, what its router asked for. Without any, all is shared alike, which means by
+    ALIKE_WEIGHTS between kinds.
     """
-    total, count = sum(operations_per_hour), len(operations_per_hour)
+    weights = [ALIKE_WEIGHTS[kind] for kind in kinds]
+    alike = [weight / sum(weights) for weight in weights]
+    total = sum(operations_per_hour)
     if total <= 0:
-        return [budget_microcredits_per_hour // count for _ in operations_per_hour]
-    shares = [EQUAL_SHARE / count + (1 - EQUAL_SHARE) * asked / total for asked in operations_per_hour]
+        return [math.floor(budget_microcredits_per_hour * share) for share in alike]
+    shares = [
+        EQUAL_SHARE * equal + (1 - EQUAL_SHARE) * asked / total
+        for equal, asked in zip(alike, operations_per_hour, strict=True)
+    ]
     return [math.floor(budget_microcredits_per_hour * min(share, 1.0)) for share in shares]
 
 

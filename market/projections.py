@@ -124,6 +124,7 @@ def project_build_published(event: e.BuildPublished) -> None:
         n_ff=build.n_ff,
         experts_per_layer=build.experts_per_layer,
         experts_used=build.experts_used,
+        kind=build.kind,
         published_at=event.at,
     )
     Layer.objects.bulk_create(
@@ -147,6 +148,7 @@ def _update_build(fingerprint: str, *, retired_at: datetime | None) -> None:
 def project_node_registered(event: e.NodeRegistered) -> None:
     Node.objects.create(
         node_id=event.node_id,
+        role=event.role,
         kernel_class=event.kernel_class,
         budget_bytes=event.budget_bytes,
         token_sha256=event.token_sha256,

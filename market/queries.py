@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from django.conf import settings
@@ -20,6 +20,7 @@ from market.coverage import CoverageSummary, Replicas, count_replicas, summary
 from market.errors import UnknownBuild
 from market.hours import allowance, start_of_hour
 from market.incidents import extended, incident_spans
+from market.kinds import BuildKind, NodeRole
 from market.ledger import TREASURY, node_account, node_accounts
 from market.models import (
     Balance,
@@ -53,6 +54,7 @@ class NodeView:
     owner_id: str = ""
     leaves_at: datetime | None = None
     erased: bool = False
+    role: NodeRole = "worker"
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def _node_view(row: Node) -> NodeView:
         owner_id=row.owner_id,
         leaves_at=row.leaves_at,
         erased=row.erased_at is not None,
+        role=cast(NodeRole, row.role),
     )
 
 
@@ -212,13 +215,13 @@ def _claim_view(row: Claim, silent_since: datetime, expires_at: datetime, now: d
     )
 
 
-def builds() -> list[BuildDescription]:
-    """All builds on offer, oldest first."""
-    return [described(row) for row in on_offer().order_by("published_at", "fingerprint")]
+def builds(kind: BuildKind = "experts") -> list[BuildDescription]:
+    """All builds of a kind on offer, oldest first."""
+    return [described(row) for row in on_offer().filter(kind=kind).order_by("published_at", "fingerprint")]
 
 
 def on_offer() -> QuerySet[Build]:
-    """Published builds that were not retired."""
+    """Published builds of every kind that were not retired."""
     return Build.objects.filter(retired_at__isnull=True)
 
 
@@ -263,6 +266,7 @@ def _description(row: Build, layers: list[tuple[int, int, str]]) -> BuildDescrip
         layers=tuple(layer for layer, _, _ in layers),
         expert_bytes=tuple(size for _, size, _ in layers),
         expert_types=tuple(tuple(types.split(",")) for _, _, types in layers),
+        kind=cast(BuildKind, row.kind),
     )
 
 

@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from market.kinds import BuildKind, NodeRole
+
 PENDING = "pending"
 LIVE = "live"
 RELEASED = "released"
@@ -41,6 +43,7 @@ class BuildRow:
     n_ff: int
     experts_per_layer: int
     experts_used: int
+    kind: BuildKind
     published_at: datetime
     retired_at: datetime | None
 
@@ -64,6 +67,7 @@ class LayerRow:
 @dataclass(slots=True)
 class NodeRow:
     node_id: str
+    role: NodeRole
     kernel_class: str
     budget_bytes: int | None
     token_sha256: str

@@ -1,6 +1,7 @@
 """What decisions about claims are made on: one build as one device sees it, and the money that is left. Plain reads."""
 
 from datetime import datetime
+from typing import cast
 
 import numpy as np
 from django.db import connection
@@ -12,6 +13,7 @@ from market.builds import BuildDescription, flops_per_row
 from market.claim_rules import Purse
 from market.coverage import Replicas, count_replicas, held_experts
 from market.hours import start_of_hour
+from market.kinds import BuildKind
 from market.models import Build, Claim, Demand, Layer
 from market.placement import BuildMarket
 from market.policy import Policy
@@ -73,7 +75,9 @@ def _build_budget(build: str, policy: Policy) -> int:
         return 0
     if len(builds) == 1:
         return budget
-    return build_budgets([_operations_per_hour(row) for row in builds], budget)[names.index(build)]
+    operations = [_operations_per_hour(row) for row in builds]
+    kinds = [cast(BuildKind, row.kind) for row in builds]
+    return build_budgets(operations, kinds, budget)[names.index(build)]
 
 
 def _operations_per_hour(row: Build) -> float:

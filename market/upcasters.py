@@ -6,6 +6,16 @@ from typing import Any
 Body = dict[str, Any]
 
 
+def upcast_build_published_1_to_2(body: Body) -> Body:
+    """Version 1 knew experts only."""
+    return {**body, "build": {**body["build"], "kind": "experts"}}
+
+
+def upcast_node_registered_1_to_2(body: Body) -> Body:
+    """Every device was a worker."""
+    return {**body, "role": "worker"}
+
+
 def upcast_work_credited_1_to_2(body: Body) -> Body:
     """Version 1 knew the rows per layer only, and not when it was written: its window's end is the best we know."""
     return {**body, "counted_by_claim": False, "at": body["window_end"]}
@@ -38,6 +48,8 @@ def upcast_node_audited_1_to_2(body: Body) -> Body:
 
 # (name, old version) -> function from a body of that version to a body of the next one.
 UPCASTERS: dict[tuple[str, int], Callable[[Body], Body]] = {
+    ("build-published", 1): upcast_build_published_1_to_2,
+    ("node-registered", 1): upcast_node_registered_1_to_2,
     ("policy-changed", 1): upcast_policy_changed_1_to_2,
     ("work-credited", 1): upcast_work_credited_1_to_2,
     ("node-token-rotated", 1): upcast_node_token_rotated_1_to_2,

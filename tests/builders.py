@@ -14,6 +14,9 @@ from market.builds import BuildDescription
 MORNING = datetime(2026, 3, 1, 9, tzinfo=UTC)
 FINGERPRINT = "0123456789abcdef0123456789abcdef"
 DEMO_EXPERT_BYTES = 110_592
+# The dense path of the same model, in units of one layer.
+STAGES = "5" * 32
+UNIT_BYTES = 2_000_000
 DIGEST = "ab" * 32
 OTHER_DIGEST = "cd" * 32
 
@@ -47,6 +50,23 @@ def demo_build(
     )
 
 
+def stage_build(fingerprint: str = STAGES, *, units: int = 12, unit_bytes: int = UNIT_BYTES) -> BuildDescription:
+    """The stages of a model of so many units."""
+    return BuildDescription(
+        fingerprint=fingerprint,
+        name="demo, stages",
+        architecture="qwen35moe",
+        n_embd=256,
+        n_ff=2048,
+        experts_per_layer=units,
+        experts_used=units,
+        layers=(0,),
+        expert_bytes=(unit_bytes,),
+        expert_types=(("Q4_K",),),
+        kind="stages",
+    )
+
+
 @dataclass(frozen=True)
 class Device:
     node_id: str
@@ -57,10 +77,14 @@ def registered(name: str = "Bob's phone", *, now: datetime = MORNING) -> Device:
     return Device(*commands.register_node(name, "numpy", now=now))
 
 
+def stage_device(name: str = "Alice's server", *, now: datetime = MORNING) -> Device:
+    return Device(*commands.register_node(name, "ggml", role="stage", now=now))
+
+
 def claimed(
     device: Device, layer: int = 0, first: int = 0, last: int = 8, *, now: datetime = MORNING
 ) -> queries.ClaimView:
-    """An open claim; its build must be the only one."""
+    """An open claim; its build must be the only one of the kind that the device holds."""
     return commands.claim_ranges(device.node_id, [commands.RangeWish(layer, first, last)], now=now)[0]
 
 

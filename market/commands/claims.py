@@ -6,6 +6,7 @@ lock; should a writer have bypassed the lock, the unique (stream, version) refus
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import cast
 
 from django.conf import settings
 from django.db.models import Max
@@ -26,8 +27,10 @@ from market.errors import (
     UnknownBuild,
     UnknownClaim,
     UnknownNode,
+    WrongKind,
 )
 from market.events import layer_stream
+from market.kinds import KIND_OF_ROLE, RUNS_AT_ONCE, BuildKind, NodeRole
 from market.models import Claim, Node
 from market.placement import BuildMarket, Run, best_runs, why_no_runs
 
@@ -42,15 +45,16 @@ def claim_ranges(
 ) -> list[queries.ClaimView]:
     """All of the ranges or none. `build` may be left out while there is only one.
 
-    Raises RangeOutside, AlreadyHeld, OverSubscribed, BudgetExhausted, Suspended, UnknownBuild, UnknownNode, Conflict.
+    Raises RangeOutside, AlreadyHeld, OverSubscribed, BudgetExhausted, Suspended, UnknownBuild, WrongKind, UnknownNode,
+    Conflict.
     """
     if not 0 < len(ranges) <= RANGES_LIMIT:
         raise BadRequest(f"a claim names 1 to {RANGES_LIMIT} ranges")
 
     def attempt() -> set[int]:
         with store.writing() as writer:
-            _check_node(node_id)
-            market = snapshots.build_market(_on_offer(build) if build else _only_build(), node_id)
+            kind = _checked_kind(node_id)
+            market = snapshots.build_market(_on_offer(build, kind) if build else _only_build(kind), node_id)
             runs = wished_runs(market, ranges)
             return _grant(writer, node_id, market, runs, now or timezone.now(), all_or_none=True)
 
@@ -67,28 +71,29 @@ def claim_best(
 ) -> list[queries.ClaimView]:
     """What pays best within a memory budget, all in one build. `types`: ggml types that the device can compute.
 
-    Raises BudgetTooSmall, NoWork or a subclass, BudgetExhausted, Suspended, UnknownBuild, UnknownNode, Conflict.
+    Raises BudgetTooSmall, NoWork or a subclass, BudgetExhausted, Suspended, UnknownBuild, WrongKind, UnknownNode,
+    Conflict.
     """
 
     def attempt() -> set[int]:
         with store.writing() as writer:
-            _check_node(node_id)
-            market, runs = best_build(node_id, budget_bytes, build, types)
+            kind = _checked_kind(node_id)
+            market, runs = best_build(node_id, kind, budget_bytes, build, types)
             return _grant(writer, node_id, market, runs, now or timezone.now(), all_or_none=False)
 
     return _views(node_id, _retried(attempt))
 
 
 def best_build(
-    node_id: str, budget_bytes: int, build: str | None, types: frozenset[str] | None
+    node_id: str, kind: BuildKind, budget_bytes: int, build: str | None, types: frozenset[str] | None
 ) -> tuple[BuildMarket, list[Run]]:
     """The build whose best runs pay most, the older one on a tie; raises why there is nothing when there is nothing."""
-    fingerprints = [_on_offer(build)] if build else [known.fingerprint for known in queries.builds()]
+    fingerprints = [_on_offer(build, kind)] if build else [known.fingerprint for known in queries.builds(kind)]
     best: tuple[int, BuildMarket, list[Run]] | None = None
     reason: MarketError = NoBuilds("no build is on offer yet; ask again later")
     for fingerprint in fingerprints:
         market = snapshots.build_market(fingerprint, node_id, types)
-        runs = best_runs(market, budget_bytes, RANGES_LIMIT)
+        runs = best_runs(market, budget_bytes, RUNS_AT_ONCE[kind])
         if not runs:
             reason = why_no_runs(market, budget_bytes)
             continue
@@ -114,7 +119,8 @@ def _retried(attempt: Callable[[], set[int]]) -> set[int]:
     return attempt()
 
 
-def _check_node(node_id: str) -> None:
+def _checked_kind(node_id: str) -> BuildKind:
+    """The kind of builds that the node may claim now. Raises UnknownNode, Suspended, Leaving."""
     node = Node.objects.filter(node_id=node_id).first()
     if node is None:
         raise UnknownNode(f"no node {node_id!r} has registered")
@@ -122,17 +128,21 @@ def _check_node(node_id: str) -> None:
         raise Suspended(f"this device is suspended: {node.suspended_reason}")
     if node.leaves_at is not None:
         raise Leaving(f"this device leaves at {node.leaves_at.isoformat()}; say that it stays, then claim")
+    return KIND_OF_ROLE[cast(NodeRole, node.role)]
 
 
-def _on_offer(build: str) -> str:
-    """The same build. Raises UnknownBuild."""
-    if queries.build_row(build).retired_at is not None:
+def _on_offer(build: str, kind: BuildKind) -> str:
+    """The same build. Raises UnknownBuild, WrongKind."""
+    row = queries.build_row(build)
+    if row.retired_at is not None:
         raise UnknownBuild(f"build {build} was retired; ask /api/demand for the builds on offer")
+    if row.kind != kind:
+        raise WrongKind(f"build {build} offers {row.kind}, this device holds {kind}")
     return build
 
 
-def _only_build() -> str:
-    builds = queries.builds()
+def _only_build(kind: BuildKind) -> str:
+    builds = queries.builds(kind)
     if not builds:
         raise NoBuilds("no build is on offer yet; ask again later")
     if len(builds) > 1:

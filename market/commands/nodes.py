@@ -23,6 +23,7 @@ from market.events import (
     NodeTokenRevoked,
     NodeTokenRotated,
 )
+from market.kinds import NodeRole
 from market.models import Claim, Node, NodeProfile, OwnerProfile
 from market.rows import OPEN_STATES
 
@@ -35,19 +36,26 @@ _KERNEL_CLASS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:/-]{0,119}")
 
 
 def register_node(
-    name: str, kernel_class: str, budget_bytes: int | None = None, *, now: datetime | None = None
+    name: str,
+    kernel_class: str,
+    budget_bytes: int | None = None,
+    *,
+    role: NodeRole = "worker",
+    now: datetime | None = None,
 ) -> tuple[str, str]:
-    """Enrols a device: its id, and its token, which is shown once and stored nowhere. Raises BadRequest."""
+    """Enrols a device: its id, and its token, which is shown once and stored nowhere. Raises BadRequest.
+
+    role: what it holds from now on, see market.kinds.
+    """
     shown_name = readable_name(name)
     if not _KERNEL_CLASS.fullmatch(kernel_class):
         raise BadRequest("kernel_class must be 1 to 120 letters, digits or . _ + : / - such as ggml-0.25.3+avx2")
     if budget_bytes is not None and not 0 < budget_bytes <= BUDGET_LIMIT_BYTES:
         raise BadRequest("budget_bytes must be a positive number of bytes")
     node_id, token = secrets.token_hex(8), _new_token()
+    digest, moment = queries.token_sha256(token), now or timezone.now()
     with store.writing() as writer:
-        writer.append(
-            [NodeRegistered(node_id, kernel_class, budget_bytes, queries.token_sha256(token), now or timezone.now())]
-        )
+        writer.append([NodeRegistered(node_id, kernel_class, budget_bytes, digest, moment, role)])
         NodeProfile.objects.create(node_id=node_id, name=shown_name or f"device {node_id[:6]}")
     return node_id, token
 
