@@ -16,14 +16,23 @@ from inference.errors import InferenceError
 CONNECT_SECONDS = 5.0
 # The server sends a comment every 10 s: longer silence is a lost connection.
 SILENCE_SECONDS = 30.0
-RESUME_ATTEMPTS = 20
+# A server that starts again on a busy machine takes half a minute.
+RESUME_ATTEMPTS = 60
 RESUME_DELAY_SECONDS = 1.0
+# A server that starts again, or whose stores do, or the proxy in its place.
+BUSY = frozenset({httpx.codes.BAD_GATEWAY, httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.GATEWAY_TIMEOUT})
 
 
 class ApiRefused(InferenceError):
     """The server refused or failed the request; the message is the server's."""
 
     code = "api_refused"
+
+
+class ApiBusy(ApiRefused):
+    """The server cannot answer at this moment."""
+
+    code = "api_busy"
 
 
 class ApiUnreachable(InferenceError):
@@ -96,7 +105,7 @@ class ApiClient:
                 with self._http.stream("GET", f"/v1/generations/{generation}/stream?after={index}") as response:
                     _follow(response, progress, on_text)
                 return
-            except httpx.TransportError:
+            except (httpx.TransportError, ApiBusy):
                 time.sleep(RESUME_DELAY_SECONDS)
         raise ApiUnreachable(f"{self._http.base_url} has stopped answering; generation {generation} may go on there")
 
@@ -105,11 +114,12 @@ def _check(response: httpx.Response) -> None:
     if response.status_code == httpx.codes.OK:
         return
     response.read()
+    refusal = ApiBusy if response.status_code in BUSY else ApiRefused
     try:
         error = response.json()["error"]
-        raise ApiRefused(f"{error['message']} ({error['code']})")
+        raise refusal(f"{error['message']} ({error['code']})")
     except (ValueError, KeyError, TypeError):
-        raise ApiRefused(f"the server answered {response.status_code}") from None
+        raise refusal(f"the server answered {response.status_code}") from None
 
 
 def _follow(response: httpx.Response, progress: Progress, on_text: Callable[[str], None]) -> None:

@@ -96,6 +96,23 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         client.stream({"model": "m", "prompt": "x"}, lambda _: None)
 
 
+def test_it_goes_on_at_a_server_that_is_busy_but_not_at_one_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_client, "RESUME_DELAY_SECONDS", 0.0)
+    begun = httpx.Response(200, content=sse(("g:0", chunk("In ")), end=False))
+    ended = httpx.Response(200, content=sse(("g:1", token(1, "the end", "stop"))))
+
+    def one_after_another(*responses: httpx.Response) -> Handler:
+        waiting = list(responses)
+        return lambda request: waiting.pop(0)
+
+    busy = one_after_another(begun, httpx.Response(503, content=b"{}"), httpx.Response(502, content=b"<html>"), ended)
+    with client_of(busy) as client:
+        assert client.stream({"model": "m", "prompt": "x"}, lambda _: None).text == "In the end"
+    gone = one_after_another(httpx.Response(200, content=sse(("g:0", chunk("In ")), end=False)), httpx.Response(404))
+    with client_of(gone) as client, pytest.raises(ApiRefused, match="404"):
+        client.stream({"model": "m", "prompt": "x"}, lambda _: None)
+
+
 def test_refusals_are_the_servers_words() -> None:
     body = json.dumps({"error": {"message": "Too long.", "code": "context_length_exceeded"}}).encode()
 
