@@ -23,11 +23,16 @@ UNSEEN_WAIT_FACTOR = 0.98
 @dataclass(frozen=True)
 class StepTimes:
     """One layer call: seconds until the last answer came (0 when nothing was sent), and what was computed here while
-    waiting."""
+    waiting. What else the call's time went into: dispatch (grouping, encoding, sending), idle (waiting with nothing to
+    compute), combine (answers into the output), fallback (computing what workers did not)."""
 
     wait_seconds: float = 0.0
     local_seconds: float = 0.0
     local_rows: int = 0
+    dispatch_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    combine_seconds: float = 0.0
+    fallback_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class LayerCounts:
     """Running sums since the start, written under the caller's lock.
 
     rows (layers, experts) uint64: activations of the calls that may go to workers; calls, waits, local_rows (layers,)
-    int64; wait_seconds, local_seconds (layers,) float64.
+    int64; wait_seconds, local_seconds and the other seconds of `StepTimes` (layers,) float64.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
@@ -53,6 +58,8 @@ class LayerCounts:
         self.rows = np.zeros(shape, np.uint64)
         self.calls, self.waits, self.local_rows = (np.zeros(layers, np.int64) for _ in range(3))
         self.wait_seconds, self.local_seconds = np.zeros(layers), np.zeros(layers)
+        self.dispatch_seconds, self.idle_seconds = np.zeros(layers), np.zeros(layers)
+        self.combine_seconds, self.fallback_seconds = np.zeros(layers), np.zeros(layers)
 
     def add(self, layer: int, rows: npt.NDArray[np.uint64], times: StepTimes) -> None:
         """rows (experts,): activations of the call."""
@@ -63,6 +70,10 @@ class LayerCounts:
             self.wait_seconds[layer] += times.wait_seconds
         self.local_rows[layer] += times.local_rows
         self.local_seconds[layer] += times.local_seconds
+        self.dispatch_seconds[layer] += times.dispatch_seconds
+        self.idle_seconds[layer] += times.idle_seconds
+        self.combine_seconds[layer] += times.combine_seconds
+        self.fallback_seconds[layer] += times.fallback_seconds
 
     def copy(self) -> "LayerCounts":
         found = LayerCounts((self.rows.shape[0], self.rows.shape[1]))

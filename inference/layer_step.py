@@ -36,7 +36,7 @@ from inference.groups import (
 from inference.hot_set_meter import StepTimes
 from inference.kernel import quantize_rows
 from inference.replica_table import LayerReplicas, Replica
-from inference.rows import ROW_TYPES, ByteArray, Float32Array, RowType
+from inference.rows import ROW_TYPES, ByteArray, Float32Array, RowType, is_finite
 from inference.slow_steps import ANSWERED, Wait
 from inference.waiting import Arrival, Waiting
 from inference.work_report import Moment, RowPlace
@@ -88,6 +88,7 @@ class LayerStep:
         self.waited_seconds = 0.0
         self.waits: list[Wait] = []
         self._waited = 0.0
+        self._landing_seconds = 0.0
         self.times = StepTimes()
         self._slots, self._width = call.expert_ids.shape[1], call.hidden.shape[1]
         self._numbers = itertools.count()
@@ -106,6 +107,7 @@ class LayerStep:
         self._give_up_at = 0.0
 
     def run(self) -> None:
+        began = time.monotonic()
         groups, local = self._group()
         if not groups:
             started = time.monotonic()
@@ -121,11 +123,21 @@ class LayerStep:
         self._compute(here_pairs)
         local_seconds = time.monotonic() - started
         self._collect()
-        self.waited_seconds = time.monotonic() - started - local_seconds
-        self.times = StepTimes(self._waited, local_seconds, len(here_pairs))
+        collected = time.monotonic()
+        self.waited_seconds = collected - started - local_seconds
         if self._missing:
             self._compute(np.concatenate([self._flat(group) for group in self._missing]))
+        fell_back = time.monotonic()
         self._weigh()
+        self.times = StepTimes(
+            self._waited,
+            local_seconds,
+            len(here_pairs),
+            dispatch_seconds=started - began,
+            idle_seconds=self.waited_seconds - self._landing_seconds,
+            combine_seconds=self._landing_seconds + time.monotonic() - fell_back,
+            fallback_seconds=fell_back - collected,
+        )
 
     def _weigh(self) -> None:
         """Where the router's weights are ours to apply: rows times weights, and each partial sum in the place of its
@@ -304,7 +316,9 @@ class LayerStep:
                     self._fail(self._flights.pop(number), RowPlace.LATE, "late")
                 self._next_deadline = self._earliest_deadline()
             elif arrival.flight in self._flights:  # else: it was given up already
+                landing = time.monotonic()
                 self._land(self._flights.pop(arrival.flight), arrival)
+                self._landing_seconds += time.monotonic() - landing
 
     def _earliest_deadline(self) -> float:
         return min((flight.deadline for flight in self._flights.values()), default=0.0)
@@ -432,11 +446,3 @@ class LayerStep:
 
 def owner_of(replica: Replica) -> NodeClass:
     return NodeClass(replica.node_id, replica.kernel_class)
-
-
-def is_finite(values: Values) -> bool:
-    """Whether no value is NaN or infinite. A sum is quicker than a look at each: it is finite only if all of them are;
-    where it is not, large finite values may have added up, so each is looked at."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = values.sum(dtype=np.float32)
-    return bool(np.isfinite(total)) or bool(np.isfinite(values).all())

@@ -109,3 +109,11 @@ def partial_sums(
         return sums
     with np.errstate(over="ignore"):
         return sums.astype(np.float16)
+
+
+def is_finite(values: Float32Array | npt.NDArray[np.float16]) -> bool:
+    """Whether no value is NaN or infinite. A sum is quicker than a look at each: it is finite only if all of them are;
+    where it is not, large finite values may have added up, so each is looked at."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum(dtype=np.float32)
+    return bool(np.isfinite(total)) or bool(np.isfinite(values).all())

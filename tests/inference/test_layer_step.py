@@ -1,5 +1,8 @@
-"""inference/layer_step.py: in which form rows leave for workers of different abilities, and how many may leave."""
+"""inference/layer_step.py: in which form rows leave for workers of different abilities, how many may leave, and where
+the time of a layer goes."""
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -109,3 +112,44 @@ def test_what_is_asked_of_a_second_replica_stays_within_its_cap_too() -> None:
     asked = {session: [len(one.pairs) for one in requests] for session, requests in transport.sent.items()}
     assert asked == {"quick": [3], "slow": [3, 1]}
     assert call.computed_here == 2
+
+
+class Late(Recorder):
+    """Answers from a thread of its own, after DELAY."""
+
+    def submit_many(self, dispatches: Sequence[tuple[Dispatch, Callable[[Outcome], None]]]) -> list[int]:
+        threading.Timer(DELAY, super().submit_many, [dispatches]).start()
+        return list(range(len(dispatches)))
+
+
+class Slow(Call):
+    """Takes half of DELAY to compute anything."""
+
+    def compute(self, tokens: np.ndarray, slots: np.ndarray) -> None:
+        time.sleep(DELAY / 2)
+        super().compute(tokens, slots)
+
+
+DELAY = 0.2
+
+
+def test_the_time_of_a_layer_is_that_of_its_parts() -> None:
+    """Experts 4-7 are nobody's: they are computed here while the answer for the others is on its way."""
+    layer = ReplicaTable([Replica("one", "node", 1, 1, 0, 0, 4, "")], experts_per_layer=EXPERTS).layer(0)
+    assert layer is not None
+    policy = DispatchPolicy(shortest_deadline_seconds=10.0, deadline_seconds=10.0)
+    step = LayerStep(Late(), Book((1, EXPERTS), 0), policy, None, Slow(TYPE_Q8_0), layer)  # type: ignore[arg-type]
+
+    began = time.monotonic()
+    step.run()
+    took = time.monotonic() - began
+
+    times = step.times
+    parts = times.dispatch_seconds + times.local_seconds + times.idle_seconds + times.combine_seconds
+    assert times.local_seconds == pytest.approx(DELAY / 2, abs=DELAY / 4)
+    assert 0 < times.idle_seconds < DELAY
+    assert times.wait_seconds >= DELAY * 0.9, "of the answer, whatever was done meanwhile"
+    assert times.dispatch_seconds > 0
+    assert times.combine_seconds > 0
+    assert times.fallback_seconds < DELAY / 4
+    assert parts + times.fallback_seconds == pytest.approx(took, rel=0.05)

@@ -56,3 +56,17 @@ def test_quantised_rows_are_close_to_what_they_were_made_from(block_type: int) -
 
     assert back.shape == hidden.shape
     assert np.abs(back - hidden).max() <= np.abs(hidden).max() / 127
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_one_value_that_is_no_number_makes_an_answer_unusable_and_large_ones_do_not(kind: type[np.generic]) -> None:
+    values = np.zeros((4, 8), kind)
+    large = np.full((400, 8), np.finfo(np.float32 if kind is np.float32 else np.float16).max, kind)
+
+    assert rows.is_finite(values)
+    assert rows.is_finite(large)
+    for wrong in (np.nan, np.inf, -np.inf):
+        values[2, 3] = wrong
+        assert not rows.is_finite(values)
+    values[1, 1] = np.inf  # together with -inf their sum is NaN
+    assert not rows.is_finite(values)
