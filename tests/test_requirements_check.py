@@ -2,11 +2,14 @@
 
 import pytest
 
+from tests.refusal import refusal
 from tests.requirements_check import need
 
 
 def test_what_is_there_is_no_reason_to_skip() -> None:
-    need("a browser", "/usr/bin/chromium", "apt-get install -y chromium")
+    skipped = refusal(pytest.skip.Exception, need, "a browser", "/usr/bin/chromium", "apt-get install -y chromium")
+
+    assert skipped is None
 
 
 def test_what_is_absent_skips_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from config.supervisor.launch import check_store, free_port, prepare
 from config.supervisor.supervise import StartFailed
+from tests.refusal import refusal
 
 
 def test_it_makes_a_private_folder_with_secrets_and_keeps_them(tmp_path: Path) -> None:
@@ -59,4 +60,4 @@ def test_a_redis_that_does_not_answer_is_said_at_once_without_its_password() -> 
 
 
 def test_a_redis_that_answers_is_accepted(redis_database: str) -> None:
-    check_store(redis_database)
+    assert refusal(StartFailed, check_store, redis_database) is None

@@ -44,3 +44,5 @@ def test_a_killed_worker_loses_its_replicas_before_its_lease_and_gets_them_back(
 
         with worker(server, tmp_path):
             server.wait_for(lambda: claims(server) == (0, held), 30, "the same claims are live again")
+
+            assert claims(server) == (0, held)

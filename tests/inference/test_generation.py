@@ -6,6 +6,7 @@ from inference.errors import BadParameter, PromptTooLong
 from inference.generation import NO_TOKEN, Generation, GenerationRequest, TokenEvent, check_request
 from inference.sampling import SamplingParameters
 from tests.inference.models import END_OF_TURN, demo_model, tokens_of
+from tests.refusal import refusal
 
 PROMPT = tokens_of("In the beginning")
 REQUEST = GenerationRequest("alice", PROMPT, SamplingParameters(max_tokens=5, stop=("heaven",)))
@@ -17,7 +18,9 @@ def generation_of(request: GenerationRequest, events: list[TokenEvent] | None = 
 
 
 def test_it_accepts_the_longest_prompt_that_leaves_room_for_one_token() -> None:
-    check_request(replace(REQUEST, prompt=PROMPT[:1] * 63), vocabulary_size=4096, context_tokens=64)
+    longest = replace(REQUEST, prompt=PROMPT[:1] * 63)
+
+    assert refusal(PromptTooLong, check_request, longest, vocabulary_size=4096, context_tokens=64) is None
 
 
 def test_it_refuses_a_prompt_that_fills_the_context_and_names_both_numbers() -> None:

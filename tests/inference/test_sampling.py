@@ -11,6 +11,7 @@ from inference.errors import BadParameter
 from inference.llama import Batch, Context, ContextSettings, SamplerChain
 from inference.sampling import SamplingParameters, fill_chain, log_probabilities
 from tests.inference.models import END_OF_TURN, demo_model, tokens_of
+from tests.refusal import refusal
 
 PROMPT = tokens_of("Once upon a time there was a king who")
 
@@ -70,7 +71,7 @@ def test_it_refuses_a_value_out_of_range_and_names_it(field: str, value: object)
 
 
 def test_the_defaults_are_valid() -> None:
-    SamplingParameters().validate()
+    assert refusal(BadParameter, SamplingParameters().validate) is None
 
 
 def test_validating_does_not_load_llama_cpp() -> None:

@@ -64,10 +64,11 @@ def whole(index: ModelIndex, layer: int, first: int, last: int) -> bytes:
     return plan.read(0, plan.size)
 
 
-def refused(response: HttpResponse, status: int, code: str) -> None:
-    assert response.status_code == status
-    assert response.json()["error"]["code"] == code  # type: ignore[attr-defined]
-    assert response.json()["error"]["message"]  # type: ignore[attr-defined]
+def refusal_of(response: HttpResponse) -> tuple[int, str]:
+    """Status and code of the error, which has words too."""
+    error = response.json()["error"]  # type: ignore[attr-defined]
+    assert error["message"]
+    return response.status_code, error["code"]
 
 
 def test_the_manifest_tells_size_and_digests(index: ModelIndex, alice: Node) -> None:
@@ -142,7 +143,7 @@ def test_a_whole_slice_is_sent_where_it_fits_and_refused_unread_where_not(
     nothing_read = list(reads)
     small = alice.get(url(index, *SMALL))
 
-    refused(wide, 400, "range_required")
+    assert refusal_of(wide) == (400, "range_required")
     assert nothing_read == []
     assert small.status_code == 200
     assert small.content == whole(index, *SMALL)
@@ -153,7 +154,7 @@ def test_a_range_behind_the_end_is_not_satisfiable(index: ModelIndex, alice: Nod
 
     response = alice.get(url(index, *SMALL), range=f"bytes={size}-")
 
-    refused(response, 416, "range_not_satisfiable")
+    assert refusal_of(response) == (416, "range_not_satisfiable")
     assert response["Content-Range"] == f"bytes */{size}"
 
 
@@ -179,7 +180,7 @@ def test_if_range_guards_a_resumed_download(index: ModelIndex, alice: Node) -> N
     assert (same.status_code, other.status_code, weak.status_code) == (206, 200, 200)
     assert other.content == whole(index, *SMALL)
     assert wide_same.status_code == 206
-    refused(wide_other, 412, "slice_changed")
+    assert refusal_of(wide_other) == (412, "slice_changed")
 
 
 def test_head_tells_the_size_and_sends_nothing(index: ModelIndex, alice: Node) -> None:
@@ -200,21 +201,21 @@ def test_only_the_holder_of_the_claim_gets_the_slice(index: ModelIndex, alice: N
 
     for path in (url(index, *SMALL), url(index, *SMALL) + "/manifest"):
         assert alice.get(path).status_code == 200
-        refused(bob.get(path), 403, "not_claimed")
-        refused(mallory.get(path), 403, "not_claimed")
+        assert refusal_of(bob.get(path)) == (403, "not_claimed")
+        assert refusal_of(mallory.get(path)) == (403, "not_claimed")
     assert bob.get(url(index, 3, 0, 4)).status_code == 200
 
 
 def test_a_part_of_a_claim_is_not_a_claim(index: ModelIndex, alice: Node) -> None:
-    refused(alice.get(url(index, 2, 4, 7)), 403, "not_claimed")
-    refused(alice.get(url(index, 2, 4, 9)), 403, "not_claimed")
+    assert refusal_of(alice.get(url(index, 2, 4, 7))) == (403, "not_claimed")
+    assert refusal_of(alice.get(url(index, 2, 4, 9))) == (403, "not_claimed")
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", "Basic QTpC", "Bearer " + "x" * 5000])
 def test_without_a_token_nothing_is_told(index: ModelIndex, client: Client, authorization: str) -> None:
     response = client.get(url(index, *SMALL), headers={"authorization": authorization})
 
-    refused(response, 401, "bad_token")  # type: ignore[arg-type]
+    assert refusal_of(response) == (401, "bad_token")  # type: ignore[arg-type]
     assert response["WWW-Authenticate"] == "Bearer"
 
 
@@ -226,13 +227,13 @@ def test_a_claim_that_ended_no_longer_counts(index: ModelIndex, client: Client) 
     release_claim(bob.node_id, claim.claim_id)
 
     assert before == 200
-    refused(bob.get(url(index, 5, 0, 2)), 403, "not_claimed")
+    assert refusal_of(bob.get(url(index, 5, 0, 2))) == (403, "not_claimed")
 
 
 def test_a_suspended_node_gets_nothing(index: ModelIndex, alice: Node) -> None:
     suspend_node(alice.node_id, reason="wrong answers", by="admin")
 
-    refused(alice.get(url(index, *SMALL)), 403, "suspended")
+    assert refusal_of(alice.get(url(index, *SMALL))) == (403, "suspended")
 
 
 def test_a_build_that_is_not_here_any_more_is_unknown(
@@ -242,7 +243,7 @@ def test_a_build_that_is_not_here_any_more_is_unknown(
     publish_build(other)
     claim_ranges(alice.node_id, [RangeWish(0, 0, 2)], build=other.fingerprint)
 
-    refused(alice.get(f"/api/slices/{other.fingerprint}/0/0-2"), 404, "unknown_build")
+    assert refusal_of(alice.get(f"/api/slices/{other.fingerprint}/0/0-2")) == (404, "unknown_build")
 
 
 def test_a_model_that_cannot_be_read_is_the_servers_fault(
@@ -256,14 +257,14 @@ def test_a_model_that_cannot_be_read_is_the_servers_fault(
     settings.MODEL_PATH = tmp_path / "absent.gguf"
     absent = alice.get(url(index, *SMALL))
 
-    refused(cut_off, 503, "truncated")
-    refused(absent, 503, "file_unreadable")
+    assert refusal_of(cut_off) == (503, "truncated")
+    assert refusal_of(absent) == (503, "file_unreadable")
 
 
 def test_other_methods_are_refused(index: ModelIndex, alice: Node) -> None:
     response = alice.client.post(url(index, *SMALL), headers={"authorization": f"Bearer {alice.token}"})
 
-    refused(response, 405, "method_not_allowed")  # type: ignore[arg-type]
+    assert refusal_of(response) == (405, "method_not_allowed")  # type: ignore[arg-type]
     assert response["Allow"] == "GET, HEAD"
 
 

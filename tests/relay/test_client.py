@@ -37,9 +37,12 @@ def test_a_report_changes_what_the_worker_may_be_asked(relay: LiveRelay) -> None
     bob = ToyWorker(relay.url)
     wait_until(lambda: relay.roster.workers)
 
+    assert relay.roster.workers[bob.session].replicas
+
     bob.report(replicas=[])
 
     wait_until(lambda: not relay.roster.workers[bob.session].replicas)
+    assert list(relay.roster.workers) == [bob.session]
     bob.close()
 
 
@@ -97,9 +100,10 @@ def test_it_keeps_trying_until_a_relay_is_there(relay: LiveRelay) -> None:
     relay.stop()
     bob = ToyWorker(relay.url)
 
+    assert bob.session == 0
     relay.start()
 
-    wait_until(lambda: bob.session)
+    assert wait_until(lambda: bob.session) in relay.roster.workers
     bob.close()
 
 
@@ -224,10 +228,12 @@ def test_a_silent_relay_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_client, "OPEN_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         bob = ToyWorker(f"ws://127.0.0.1:{silent.getsockname()[1]}/relay/")
+
         connections = [silent.accept()[0] for _ in range(2)]
 
+        assert bob.session == 0
+        assert len({connection.getpeername() for connection in connections}) == 2
         bob.close()
-
         for connection in connections:
             connection.close()
 

@@ -7,10 +7,7 @@ import pytest
 from relay import connection as relay_connection
 from relay.codes import CloseCode
 from relay.frames import Frame, FrameType, Role, encode_frame
-from relay.messages import (
-    hello_frame,
-    ping_frame,
-)
+from relay.messages import hello_frame, ping_frame, read_welcome
 from relay.roster import Roster
 from tests.relay.builders import FakeMarket, hello_json
 from tests.relay.consumer_client import Dial
@@ -77,14 +74,15 @@ async def test_a_client_that_says_nothing_is_rejected_in_time(dial: Dial) -> Non
     assert await client.rejected() == (CloseCode.REJECTED, "bad_hello")
 
 
-async def test_preamble_and_hello_may_come_in_two_messages(dial: Dial) -> None:
+async def test_preamble_and_hello_may_come_in_two_messages(dial: Dial, roster: Roster) -> None:
     client = dial()
     await client.open()
 
     await client.socket.send_to(bytes_data=b"W")
     await client.send(hello_frame(hello_json()))
 
-    await client.next(FrameType.WELCOME)
+    welcome = read_welcome(await client.next(FrameType.WELCOME))
+    assert list(roster.workers) == [welcome.session]
 
 
 async def test_a_market_that_cannot_be_asked_is_overload_and_not_a_bad_token(dial: Dial, market: FakeMarket) -> None:

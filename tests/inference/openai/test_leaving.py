@@ -97,6 +97,7 @@ async def test_what_is_queued_while_the_client_hangs_up_is_cancelled_too(
     await hanging_up
 
     await until(lambda: backbone.queued and backbone.is_cancelled(backbone.queued[0]))
+    assert len(backbone.queued) == 1
 
 
 async def test_a_background_answer_outlives_its_reader_who_comes_back(backbone: PlayedBackbone, key: str) -> None:

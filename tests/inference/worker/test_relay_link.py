@@ -166,8 +166,9 @@ async def test_it_hangs_up_when_nothing_is_left_to_serve(
 
     link.drop(holding)
     link.update("token")
-
     await relay.until(lambda: not relay.sockets)
+
+    assert len(relay.hellos) == 1
 
 
 @pytest.mark.parametrize(("token", "build"), [("other", BUILD), ("token", "cd" * 16)], ids=["token", "build"])
