@@ -53,6 +53,18 @@ class RangeOutside(GGUFError):
     code = "range_outside"
 
 
+class NoStages(GGUFError):
+    """A model whose layers cannot be spread over several hosts; the message says why."""
+
+    code = "no_stages"
+
+
+class CutRefused(GGUFError):
+    """A layer range that cannot be a stage; the message names the reason and the nearest range that can."""
+
+    code = "cut_refused"
+
+
 class FileUnreadable(GGUFError):
     """A model file that does not exist, or that the system does not let us read."""
 
@@ -81,6 +93,12 @@ class NotASlice(GGUFError):
     """A GGUF that is not an expert slice, or a slice that contradicts itself."""
 
     code = "not_a_slice"
+
+
+class NotAStage(GGUFError):
+    """A GGUF that is no stage of a model."""
+
+    code = "not_a_stage"
 
 
 class BadManifest(GGUFError):

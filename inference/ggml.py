@@ -248,6 +248,7 @@ class Ggml:
         self.cpu_buffer_from_ptr = _declare(base, "ggml_backend_cpu_buffer_from_ptr", Pointer, Pointer, C.c_size_t)
         self.buffer_free = _declare(base, "ggml_backend_buffer_free", None, Pointer)
         self.tensor_alloc = _declare(base, "ggml_backend_tensor_alloc", C.c_int, Pointer, tensor, Pointer)
+        self.tensor_get = _declare(base, "ggml_backend_tensor_get", None, Pointer, Pointer, C.c_size_t, C.c_size_t)
         self.view_init = _declare(base, "ggml_backend_view_init", C.c_int, tensor)
         self.graph_compute: Callable[[int, int], int] = _declare(
             base, "ggml_backend_graph_compute", C.c_int, Pointer, Pointer

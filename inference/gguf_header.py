@@ -10,7 +10,7 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -59,12 +59,15 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Header:
-    """A parsed header. `digests` holds, per key, a digest of the value's type and bytes as they stand in the file."""
+    """A parsed header. `digests` holds, per key, a digest of the value's type and bytes as they stand in the file;
+    `spans` where they stand: [start, end) from the file's start.
+    """
 
     version: int
     alignment: int
     metadata: dict[str, MetadataValue]
     digests: dict[str, bytes]
+    spans: dict[str, tuple[int, int]]
     tensors: dict[str, TensorInfo]
     data_start: int
 
@@ -217,6 +220,7 @@ def parse_header(data: bytes, where: str) -> Header:
         raise reader.fail(f"{tensor_count} tensors and {key_count} keys")
     metadata: dict[str, MetadataValue] = {}
     digests: dict[str, bytes] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for _ in range(key_count):
         key = reader.text("a key")
         if key in metadata:
@@ -224,6 +228,7 @@ def parse_header(data: bytes, where: str) -> Header:
         start = reader.position
         metadata[key] = _value(reader, key)
         digests[key] = hashlib.sha256(memoryview(data)[start : reader.position]).digest()
+        spans[key] = start, reader.position
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
         raise reader.fail(f"general.alignment is {alignment!r}, not a power of two")
@@ -235,7 +240,7 @@ def parse_header(data: bytes, where: str) -> Header:
     }
     if len(tensors) != len(infos):
         raise reader.fail("a tensor name appears twice")
-    return Header(version, alignment, metadata, digests, tensors, data_start)
+    return Header(version, alignment, metadata, digests, spans, tensors, data_start)
 
 
 def _preamble(reader: _Reader) -> int:
@@ -292,21 +297,25 @@ def _tensor(reader: _Reader, alignment: int) -> TensorInfo:
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
-def encode_header(metadata: dict[str, int | str], tensors: Iterable[tuple[str, tuple[int, ...], int, int]]) -> bytes:
+def encode_header(
+    metadata: Mapping[str, int | str | bytes], tensors: Iterable[tuple[str, tuple[int, ...], int, int]]
+) -> bytes:
     """A GGUF version 3 header, padded to the default alignment.
 
     `metadata` values: str is stored as a string, int as uint64 (uint32 where the key begins with `general.`, as its
-    readers demand). `tensors`: (name, shape in ggml order, ggml type, size in bytes), laid out in this order, each
-    padded to the alignment.
+    readers demand), bytes as they are: a value's type and bytes. `tensors`: (name, shape in ggml order, ggml type,
+    size in bytes), laid out in this order, each padded to the alignment.
     """
     records = list(tensors)
     parts = [MAGIC, struct.pack("<IQQ", 3, len(records), len(metadata))]
     for key, value in metadata.items():
         parts.append(_text(key))
-        if isinstance(value, str):
+        if isinstance(value, bytes):
+            parts.append(value)
+        elif isinstance(value, str):
             parts.append(struct.pack("<I", TYPE_STRING) + _text(value))
         elif key.startswith("general."):
-            parts.append(struct.pack("<II", TYPE_UINT32, value))
+            parts.append(encode_uint32(value))
         else:
             parts.append(struct.pack("<IQ", TYPE_UINT64, value))
     offset = 0
@@ -315,6 +324,17 @@ def encode_header(metadata: dict[str, int | str], tensors: Iterable[tuple[str, t
         offset = align(offset + size, DEFAULT_ALIGNMENT)
     header = b"".join(parts)
     return header.ljust(align(len(header), DEFAULT_ALIGNMENT), b"\0")
+
+
+def encode_uint32(value: int) -> bytes:
+    """A number as `encode_header` takes it, for keys whose readers demand this type."""
+    return struct.pack("<II", TYPE_UINT32, value)
+
+
+def encode_array(element_type: int, values: Sequence[int | float | bool]) -> bytes:
+    """An array as `encode_header` takes it: the value's type, then the elements."""
+    elements = struct.pack(f"<{len(values)}{SCALAR_FORMATS[element_type]}", *values)
+    return struct.pack("<IIQ", TYPE_ARRAY, element_type, len(values)) + elements
 
 
 def _text(value: str) -> bytes:

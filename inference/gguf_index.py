@@ -37,6 +37,10 @@ qwen2moe qwen3moe qwen3next qwen3vlmoe qwen35moe qwen4exp rnd1 step35
 """
 SWIGLU_ARCHITECTURES = frozenset(_SWIGLU_NAMES.split())
 
+# Architectures with linear attention: every layer but each fourth (or as the file says) keeps a recurrent state.
+RECURRENT_ARCHITECTURES = frozenset({"qwen35moe", "qwen3next"})
+RECURRENT_INTERVAL = 4
+
 
 @dataclass(frozen=True)
 class ExpertTensor:
@@ -101,6 +105,7 @@ class ModelIndex:
     routed_bytes: int
     fingerprint: str
     clamped_layers: frozenset[int]
+    recurrent_layers: frozenset[int]
 
     @cached_property
     def offered_layers(self) -> tuple[int, ...]:
@@ -159,6 +164,7 @@ def open_index(path: Path) -> ModelIndex:
         routed_bytes=sum(layer.experts * layer.expert_bytes for layer in layers.values()),
         fingerprint=_fingerprint(parts, tensors),
         clamped_layers=_clamped(first.metadata.get(f"{architecture}.swiglu_clamp_exp"), layers),
+        recurrent_layers=_recurrent(path, first, architecture, trunk_layers),
     )
 
 
@@ -180,6 +186,17 @@ def _clamped(value: MetadataValue | None, layers: Collection[int]) -> frozenset[
         return isinstance(limit, int | float) and limit > 0
 
     return frozenset(filter(is_limited, layers))
+
+
+def _recurrent(path: Path, header: Header, architecture: str, trunk_layers: int) -> frozenset[int]:
+    """Layers with a recurrent state in the place of attention over all tokens, as llama.cpp's loader finds them."""
+    if architecture not in RECURRENT_ARCHITECTURES:
+        return frozenset()
+    given = header.metadata.get(f"{architecture}.attention.recurrent_layers")
+    if isinstance(given, tuple) and len(given) >= trunk_layers:
+        return frozenset(layer for layer in range(trunk_layers) if given[layer])
+    interval = _number(path, header, f"{architecture}.full_attention_interval", RECURRENT_INTERVAL)
+    return frozenset(layer for layer in range(trunk_layers) if not interval or (layer + 1) % interval)
 
 
 def _collect_layers(parts: Sequence[tuple[Path, Header]], trunk_layers: int) -> dict[int, LayerExperts]:

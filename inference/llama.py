@@ -233,15 +233,7 @@ class Context(_Handle):
     """
 
     def __init__(self, model: Model, settings: ContextSettings) -> None:
-        parameters = llama_cpp.llama_context_default_params()
-        parameters.n_ctx = settings.sequence_tokens * settings.sequences
-        parameters.n_batch = parameters.n_ubatch = settings.batch_tokens
-        parameters.n_seq_max = settings.sequences
-        parameters.n_outputs_max = settings.outputs
-        parameters.n_threads = parameters.n_threads_batch = settings.threads
-        parameters.kv_unified = False
-        parameters.op_offload = False
-        parameters.no_perf = True
+        parameters = self._parameters(settings)
         _recent_problems.clear()
         self.pointer = llama_cpp.llama_init_from_model(model.pointer, parameters)
         if not self.pointer:
@@ -253,6 +245,19 @@ class Context(_Handle):
         self.settings = settings
         self.vocabulary_size = model.vocabulary.size
         self._memory = llama_cpp.llama_get_memory(self.pointer)
+
+    def _parameters(self, settings: ContextSettings) -> Any:
+        """llama_context_params."""
+        parameters = llama_cpp.llama_context_default_params()
+        parameters.n_ctx = settings.sequence_tokens * settings.sequences
+        parameters.n_batch = parameters.n_ubatch = settings.batch_tokens
+        parameters.n_seq_max = settings.sequences
+        parameters.n_outputs_max = settings.outputs
+        parameters.n_threads = parameters.n_threads_batch = settings.threads
+        parameters.kv_unified = False
+        parameters.op_offload = False
+        parameters.no_perf = True
+        return parameters
 
     def _free(self, pointer: Any) -> None:
         llama_cpp.llama_free(pointer)
@@ -312,7 +317,7 @@ class Batch:
         first = self.sequences.ctypes.data
         self._sequence_pointers = np.arange(first, first + 4 * capacity, 4, dtype=np.uintp)
         int32s = ctypes.POINTER(ctypes.c_int32)
-        self.struct = llama_cpp.llama_batch(
+        self.struct: Any = llama_cpp.llama_batch(
             n_tokens=0,
             token=ctypes.cast(self.tokens.ctypes.data, int32s),
             pos=ctypes.cast(self.positions.ctypes.data, int32s),

@@ -12,8 +12,9 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from inference.errors import BadManifest, FileUnreadable, FileUnwritable, RangeOutside, Truncated
 from inference.gguf_header import DEFAULT_ALIGNMENT, align, encode_header, open_regular
@@ -29,9 +30,9 @@ Progress = Callable[[int], object]
 
 
 class Segment(NamedTuple):
-    """`size` bytes of `file` from `offset`, followed by `padding` zero bytes."""
+    """`size` bytes of `file` from `offset`, followed by `padding` zero bytes. Without a file: a hole of zeros."""
 
-    file: Path
+    file: Path | None
     offset: int
     size: int
     padding: int
@@ -39,7 +40,10 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """Experts `first` to `last` (exclusive) of `layer` as a GGUF of `size` bytes: `header`, then the segments."""
+    """Experts `first` to `last` (exclusive) of `layer` as a GGUF of `size` bytes: `header`, then the segments.
+
+    Of a stage build (`inference.stage_file`): its units `first` to `last`.
+    """
 
     build: str
     layer: int
@@ -47,7 +51,10 @@ class SlicePlan:
     last: int
     header: bytes
     segments: tuple[Segment, ...]
-    size: int
+
+    @cached_property
+    def size(self) -> int:
+        return len(self.header) + sum(segment.size + segment.padding for segment in self.segments)
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop) of the slice, cut at its end. Raises FileUnreadable or Truncated."""
@@ -64,14 +71,16 @@ class SlicePlan:
         position = len(self.header)
         for segment in self.segments:
             begin, end = max(start - position, 0), min(stop - position, segment.size)
-            if begin < end:
-                yield _read_file(segment.file, segment.offset + begin, end - begin)
+            if begin < end and segment.file is None:
+                yield bytes(end - begin)
+            elif begin < end and segment.file is not None:
+                yield read_span(segment.file, segment.offset + begin, end - begin)
             padding_end = min(stop - position, segment.size + segment.padding)
             yield bytes(max(padding_end - max(begin, segment.size), 0))
             position += segment.size + segment.padding
 
 
-def _read_file(file: Path, offset: int, size: int) -> bytes:
+def read_span(file: Path, offset: int, size: int) -> bytes:
     """Exactly `size` bytes; pread, so threads may share nothing and a shrunken file is an error and not a signal."""
     buffer = bytearray(size)
     view = memoryview(buffer)
@@ -102,16 +111,15 @@ def plan_slice(index: ModelIndex, layer: int, first: int, last: int) -> SlicePla
     ]
     header = encode_header(_metadata(index, layer, first, last), records)
     segments = tuple(
-        Segment(
-            tensor.file,
-            tensor.offset + first * tensor.expert_bytes,
-            count * tensor.expert_bytes,
-            align(count * tensor.expert_bytes, DEFAULT_ALIGNMENT) - count * tensor.expert_bytes,
-        )
+        segment(tensor.file, tensor.offset + first * tensor.expert_bytes, count * tensor.expert_bytes)
         for tensor in experts.tensors
     )
-    size = len(header) + sum(segment.size + segment.padding for segment in segments)
-    return SlicePlan(index.fingerprint, layer, first, last, header, segments, size)
+    return SlicePlan(index.fingerprint, layer, first, last, header, segments)
+
+
+def segment(file: Path | None, offset: int, size: int) -> Segment:
+    """One tensor's bytes, padded as `encode_header` lays tensors out."""
+    return Segment(file, offset, size, align(size, DEFAULT_ALIGNMENT) - size)
 
 
 def _metadata(index: ModelIndex, layer: int, first: int, last: int) -> dict[str, int | str]:
@@ -190,17 +198,18 @@ def write_slice(plan: SlicePlan, path: Path, progress: Progress | None = None) -
 
     `progress` gets the byte count of every piece. Raises FileUnwritable for the target, and what `read` raises.
     """
-    if any(_same_file(path, segment.file) for segment in plan.segments):
+    if any(part.file is not None and _same_file(path, part.file) for part in plan.segments):
         raise FileUnwritable(f"{path}: is a file of the model itself; choose another name for the slice")
     digest = hashlib.sha256()
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb") as file:
             for piece in plan.chunks(PIECE_BYTES):
-                file.write(piece)
+                write_sparsely(file, piece)
                 digest.update(piece)
                 if progress is not None:
                     progress(len(piece))
+            file.truncate(plan.size)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -209,6 +218,14 @@ def write_slice(plan: SlicePlan, path: Path, progress: Progress | None = None) -
     finally:
         temporary.unlink(missing_ok=True)
     return digest.hexdigest()
+
+
+def write_sparsely(file: BinaryIO, piece: bytes) -> None:
+    """Writes at the file's end; zeros leave a hole, which `truncate` must close where it comes last."""
+    if piece.count(0) == len(piece):
+        file.seek(len(piece), os.SEEK_CUR)
+    else:
+        file.write(piece)
 
 
 def _same_file(path: Path, source: Path) -> bool:
