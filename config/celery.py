@@ -25,7 +25,6 @@ CANARY_SECONDS = 10.0
 RESCUE_SECONDS = 5.0
 SAMPLE_SECONDS = 5.0
 PRUNE_SECONDS = 600.0
-SAMPLE_SECONDS = 5.0
 
 
 def entry(task: str, seconds: float, queue: str, *arguments: object) -> dict[str, Any]:

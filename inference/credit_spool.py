@@ -93,12 +93,15 @@ class CreditSpool:
 
     def pending(self) -> Iterator[CreditWindow]:
         """Every stored window but those of other living backbones, oldest first; a file that cannot be read is set
-        aside, never deleted."""
-        for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
+        aside, never deleted. Backbones that share the folder acknowledge at the same moments: a file may be gone by the
+        time it is looked at."""
+        for path in sorted(self._folder.glob("*.json"), key=_modified):
             try:
                 body = json.loads(path.read_text())
                 rows = Counter({WorkKey(str(n), int(c), int(layer)): int(r) for n, c, layer, r in body.pop("rows")})
                 window = CreditWindow(**body, rows=rows)
+            except FileNotFoundError:
+                continue
             except (OSError, ValueError, TypeError, KeyError) as error:
                 logger.error("credit window %s cannot be read and is set aside: %s", path.name, error)
                 path.replace(path.with_suffix(".bad"))
@@ -122,3 +125,11 @@ class CreditSpool:
 
     def _path(self, window: CreditWindow) -> Path:
         return self._folder / f"{window.boot}-{window.number:08d}.json"
+
+
+def _modified(path: Path) -> float:
+    """When, in Unix seconds; 0 for a file that is gone."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

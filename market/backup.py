@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,7 +109,9 @@ def restore(path: Path, progress: Callable[[int], object] = lambda done: None) -
     """
     refuse_unless_empty()
     with _lines(path) as lines, transaction.atomic():
-        header = next(lines)
+        header = next(lines, None)
+        if header is None:
+            raise BadBackup("the file is empty")
         position, others, digest = _fill(lines, progress)
         if position != header["position"]:
             raise BadBackup(f"the header promises {header['position']} events, the file holds {position}")
@@ -226,5 +229,5 @@ def _checked(file: Any) -> Iterator[Line]:
                 raise BadBackup("the file was changed or damaged: its digest is another")
             digest.update(data)
             yield line
-    except (gzip.BadGzipFile, EOFError, ValueError, AttributeError) as error:
+    except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, AttributeError) as error:
         raise BadBackup(f"this is no whole backup: {error}") from error

@@ -51,6 +51,20 @@ def test_a_file_that_cannot_be_read_is_set_aside_and_hides_nothing(tmp_path: Pat
     assert (tmp_path / "a-00000000.bad").exists()
 
 
+def test_windows_that_another_backbone_acknowledges_meanwhile_are_passed_over(tmp_path: Path) -> None:
+    spool = CreditSpool(tmp_path)
+    for number in (1, 2, 3):
+        spool.write(window(number))
+    (tmp_path / "b-00000004.json").symlink_to("acknowledged")  # listed, and gone when it is looked at
+
+    windows = spool.pending()
+    first = next(windows)
+    CreditSpool(tmp_path).acknowledge(window(2))
+
+    assert [entry.number for entry in (first, *windows)] == [1, 3]
+    assert not list(tmp_path.glob("*.bad"))
+
+
 def test_rows_are_listed_by_node_with_one_key_each() -> None:
     assert window().by_node() == {"alice": [(1, 0, 4)], "bob": [(7, 1, 6), (7, 2, 5)]}
     assert window().key("bob") == "build/b/3/bob"

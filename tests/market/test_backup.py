@@ -108,7 +108,7 @@ def test_an_older_backup_is_not_overwritten(sqlite_database: None, tmp_path: Pat
     assert path.read_bytes() == b"yesterday's"
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "missing event", "other format", "no gzip"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "torn", "changed", "missing event", "other format", "no gzip"])
 def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(
     damage: str, sqlite_files: SqliteFiles, tmp_path: Path, django_db_blocker: DjangoDbBlocker
 ) -> None:
@@ -131,6 +131,11 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(
 def damaged(data: bytes, how: str) -> bytes:
     lines = gzip.decompress(data).splitlines(keepends=True)
     match how:
+        case "empty":
+            return b""
+        case "torn":
+            middle = len(data) // 2
+            return data[:middle] + bytes(byte ^ 0xFF for byte in data[middle : middle + 64]) + data[middle + 64 :]
         case "cut":
             return data[: len(data) // 2]
         case "changed":
