@@ -133,10 +133,7 @@ def accept(request: ApiRequest, key_id: int | None) -> Accepted:
         raise errors.unknown_model(request.model[:200])
     prompts = prompt_tokens(request, model)
     build = alive_build()
-    if key_id is not None:
-        charge_tokens(key_id, request, prompts)
-    samplings = [choice_sampling(request.sampling, number) for number in range(request.choices)]
-    job_ids = _create_jobs(model.name, prompts, samplings, key_id, request.priority)
+    job_ids = _create_jobs(model.name, prompts, request, key_id)
     _enqueue_all(job_ids, request.priority)
     return Accepted(request, model, job_ids, sum(map(len, prompts)), build)
 
@@ -195,9 +192,8 @@ def alive_build() -> str:
     return str(statuses[0].get("build", ""))
 
 
-def _create_jobs(
-    model: str, prompts: list[list[int]], samplings: list[SamplingParameters], key_id: int | None, priority: int
-) -> tuple[str, ...]:
+def _create_jobs(model: str, prompts: list[list[int]], request: ApiRequest, key_id: int | None) -> tuple[str, ...]:
+    samplings = [choice_sampling(request.sampling, number) for number in range(request.choices)]
     wanted = len(prompts) * len(samplings)
     with transaction.atomic():
         if key_id is not None:
@@ -207,8 +203,11 @@ def _create_jobs(
                 raise errors.too_many_open(settings.API_OPEN_PER_KEY, RETRY_SECONDS)
         if jobs.waiting_count() + wanted > settings.API_QUEUE_LENGTH:
             raise errors.queue_full(RETRY_FULL_SECONDS)
+        if key_id is not None:
+            # Last: who is refused for want of a place, and tries again, has spent nothing of the day.
+            charge_tokens(key_id, request, prompts)
         created = [
-            jobs.create_job(model, prompt, sampling, api_key_id=key_id, priority=priority)
+            jobs.create_job(model, prompt, sampling, api_key_id=key_id, priority=request.priority)
             for prompt in prompts
             for sampling in samplings
         ]

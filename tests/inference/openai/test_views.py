@@ -248,6 +248,16 @@ async def test_a_key_has_so_many_tokens_per_day(post: Post, settings: Settings) 
     assert 1 <= int(refused["Retry-After"]) <= 86_400
 
 
+async def test_a_request_that_finds_no_place_costs_no_tokens(post: Post, settings: Settings) -> None:
+    settings.API_TOKENS_PER_DAY, settings.API_QUEUE_LENGTH = 60, 1
+
+    refused = await post("/v1/completions", prompt=[1, 2, 3], max_tokens=7, n=2)
+    accepted = await post("/v1/completions", prompt=[1, 2, 3], max_tokens=57)
+
+    assert error_of(refused) == (429, "queue_full", None)
+    assert accepted.status_code == 200
+
+
 async def test_a_key_has_so_many_open_answers(post: Post, backbone: PlayedBackbone, settings: Settings) -> None:
     settings.API_OPEN_PER_KEY = 2
     backbone.script = lambda job: []
