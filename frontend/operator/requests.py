@@ -15,6 +15,7 @@ from inference.openai import submission
 
 OPEN_SHOWN = 200
 ENDED_PER_PAGE = 50
+PAGE_DIGITS = 4
 
 
 @operator_page
@@ -44,7 +45,7 @@ def cancel(request: HttpRequest, job_id: UUID) -> HttpResponse:
 def _context(request: HttpRequest) -> dict[str, object]:
     """One line more than is shown tells whether there is a next page, without counting the table."""
     asked = request.GET.get("page", "")
-    number = min(int(asked), 10_000) if asked.isdecimal() and int(asked) else 1
+    number = int(asked) or 1 if asked.isdecimal() and len(asked) <= PAGE_DIGITS else 1
     ended = job_list.ended_jobs((number - 1) * ENDED_PER_PAGE, ENDED_PER_PAGE + 1)
     return {
         "open": job_list.open_jobs(OPEN_SHOWN),

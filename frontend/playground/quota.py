@@ -9,12 +9,17 @@ from inference.openai.errors import ApiError
 HOUR_SECONDS = 60 * 60
 
 
-def charge(address: str, tokens: int) -> None:
-    """Counts one request for at most so many tokens. Raises ApiError (429) above either limit."""
+def count_request(address: str) -> None:
+    """Counts one request. Raises ApiError (429) above the limit."""
     who = rate_limit.asker(address, "frontend.try")
     wait = rate_limit.seconds_to_wait(f"try/{who}", settings.DEMO_REQUESTS_PER_MINUTE)
     if wait:
         raise errors.too_many_requests(settings.DEMO_REQUESTS_PER_MINUTE, wait)
+
+
+def charge(address: str, tokens: int) -> None:
+    """Counts at most so many tokens. Raises ApiError (429) above the limit."""
+    who = rate_limit.asker(address, "frontend.try")
     limit = settings.DEMO_TOKENS_PER_HOUR
     wait = rate_limit.seconds_to_wait(f"try/tokens/{who}", limit, amount=tokens, window_seconds=HOUR_SECONDS)
     if wait:

@@ -176,7 +176,9 @@ def accept(request: HttpRequest, form: RequestForm) -> Accepted:
     if not offers_prompt(request):
         raise ApiError(403, "This server takes prompts through its API only.", code="no_prompt_box")
     asked = form.request(submission.served_model().name)
-    if not is_staff(request):
-        most = min(asked.sampling.max_tokens, settings.BACKBONE_CONTEXT_TOKENS)
-        quota.charge(request.META.get("REMOTE_ADDR", ""), most)
-    return submission.accept(asked, None)
+    if is_staff(request):
+        return submission.accept(asked, None, lambda prompts: None)
+    address = request.META.get("REMOTE_ADDR", "")
+    quota.count_request(address)
+    most = min(asked.sampling.max_tokens, settings.BACKBONE_CONTEXT_TOKENS)
+    return submission.accept(asked, None, lambda prompts: quota.charge(address, most))

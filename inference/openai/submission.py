@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import redis
 from django.conf import settings
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 2
 RETRY_FULL_SECONDS = 5
 DAY_SECONDS = 24 * 60 * 60
+
+# Of the prompts' tokens. Raises ApiError.
+Charge = Callable[[Sequence[Sequence[int]]], object]
 
 
 @dataclass(frozen=True)
@@ -123,17 +126,19 @@ def stores_reached() -> Iterator[None]:
 def _accept(authorization: str, body: bytes, parse: Callable[[dict[str, object]], ApiRequest]) -> Accepted:
     key = authenticate(authorization)
     check_rate(key)
-    return accept(parse(read_json(body)), key.key_id)
+    request = parse(read_json(body))
+    return accept(request, key.key_id, partial(charge_tokens, key.key_id, request))
 
 
-def accept(request: ApiRequest, key_id: int | None) -> Accepted:
-    """Queues a checked request; `key_id` None: of a page of ours. Raises ApiError."""
+def accept(request: ApiRequest, key_id: int | None, charge: Charge) -> Accepted:
+    """Queues a checked request. key_id None: of a page of ours. charge: counts what is asked for, or raises; called
+    last, so that who is refused for want of a place, and tries again, has spent nothing. Raises ApiError."""
     model = served_model()
     if request.model != model.name:
         raise errors.unknown_model(request.model[:200])
     prompts = prompt_tokens(request, model)
     build = alive_build()
-    job_ids = _create_jobs(model.name, prompts, request, key_id)
+    job_ids = _create_jobs(model.name, prompts, request, key_id, charge)
     _enqueue_all(job_ids, request.priority)
     return Accepted(request, model, job_ids, sum(map(len, prompts)), build)
 
@@ -192,7 +197,9 @@ def alive_build() -> str:
     return str(statuses[0].get("build", ""))
 
 
-def _create_jobs(model: str, prompts: list[list[int]], request: ApiRequest, key_id: int | None) -> tuple[str, ...]:
+def _create_jobs(
+    model: str, prompts: list[list[int]], request: ApiRequest, key_id: int | None, charge: Charge
+) -> tuple[str, ...]:
     samplings = [choice_sampling(request.sampling, number) for number in range(request.choices)]
     wanted = len(prompts) * len(samplings)
     with transaction.atomic():
@@ -203,9 +210,7 @@ def _create_jobs(model: str, prompts: list[list[int]], request: ApiRequest, key_
                 raise errors.too_many_open(settings.API_OPEN_PER_KEY, RETRY_SECONDS)
         if jobs.waiting_count() + wanted > settings.API_QUEUE_LENGTH:
             raise errors.queue_full(RETRY_FULL_SECONDS)
-        if key_id is not None:
-            # Last: who is refused for want of a place, and tries again, has spent nothing of the day.
-            charge_tokens(key_id, request, prompts)
+        charge(prompts)
         created = [
             jobs.create_job(model, prompt, sampling, api_key_id=key_id, priority=request.priority)
             for prompt in prompts

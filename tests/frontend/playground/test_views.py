@@ -157,6 +157,17 @@ async def test_an_address_may_ask_for_so_many_tokens_per_hour(played: PlayedBack
     assert "40 are left" in Page(again.content.decode()).text_of("problem")
 
 
+async def test_a_prompt_that_finds_no_place_costs_no_tokens(played: PlayedBackbone, settings: Settings) -> None:
+    settings.DEMO_TOKENS_PER_HOUR, settings.API_QUEUE_LENGTH = 60, 0
+    client = AsyncClient()
+
+    refused = await post(client, "In", max_tokens="60")
+    settings.API_QUEUE_LENGTH = 1
+    accepted = await post(client, "In", max_tokens="60")
+
+    assert [response.status_code for response in (refused, accepted)] == [429, 200]
+
+
 def test_staff_asks_without_limit(played: PlayedBackbone, settings: Settings, client: Client) -> None:
     settings.DEMO_REQUESTS_PER_MINUTE = settings.DEMO_TOKENS_PER_HOUR = 1
     client.force_login(User.objects.create_user("alice", is_staff=True))
