@@ -144,6 +144,8 @@ class SwarmBackend:
     takes_weights: contexts created from now on hand over the multiplication by the router's weights too. Exact mode
     does without: then that multiplication is none of our business.
 
+    first_layer: the model's number of the layer that the file calls 0, where the file is a stage.
+
     Every callback stays referenced by this object: C keeps their addresses.
     """
 
@@ -152,6 +154,7 @@ class SwarmBackend:
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.takes_weights = False
+        self.first_layer = 0
         self.lanes: list[Lane] = []
         self._library = ggml.load()
         self._lane_settings: tuple[int, int] | None = None
@@ -290,7 +293,10 @@ class SwarmBackend:
         """The expert layer that the split is, or None when it is anything else."""
         split = ggml.Graph.from_address(graph)
         recognised = self._recognise([split.nodes[index] for index in range(split.n_nodes)])
-        return None if recognised is None else ExpertCall(lane, graph, *recognised)
+        if recognised is None:
+            return None
+        layer, tensors = recognised
+        return ExpertCall(lane, graph, self.first_layer + layer, tensors)
 
     def _recognise(self, nodes: list[Any]) -> tuple[int, LayerTensors] | None:
         """The layer and its products when the split is exactly one SwiGLU expert layer, else None."""

@@ -17,12 +17,15 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from inference.decoding import DecodingContext
 from inference.errors import BadParameter, DenseModel, Draining, QueueFull
 from inference.generation import Generation, GenerationRequest, TokenEvent, check_request
 from inference.gguf_index import open_index
 from inference.lane import Lane
 from inference.llama import Context, ContextSettings, Model
 from inference.rate import RateMeter
+from inference.ring.context import RingContext
+from inference.ring.policy import LaneKind, Rings, kind_for
 from inference.row_places import RowPlaces
 from inference.trace import TraceHeader, TraceWriter
 from inference.trusted_lanes import TrustedLanes
@@ -55,6 +58,29 @@ class EngineStats:
     lane_sequences: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class LaneShape:
+    """One lane to be opened. seats: requests at once; the settings' other sequences keep states of ended ones."""
+
+    kind: LaneKind
+    settings: ContextSettings
+    seats: int
+
+    @classmethod
+    def of(
+        cls,
+        context_tokens: int,
+        batch_tokens: int,
+        seats: int,
+        kept: int,
+        threads: int,
+        kind: LaneKind = LaneKind.LOCAL,
+    ) -> LaneShape:
+        sequences = seats + kept
+        settings = ContextSettings(context_tokens, sequences, max(batch_tokens, sequences), threads, sequences)
+        return cls(kind, settings, seats)
+
+
 class Engine:
     """Serves requests on `lanes` contexts of one mapped model.
 
@@ -66,7 +92,8 @@ class Engine:
     is created, so that an expert backend can be tied to it; trace_dir: one trace per lane is written there, together of
     at most trace_bytes; on_unwanted(lane): called when nobody wants the step in which a lane is any more (all its
     requests are cancelled, or the engine stops); row_places: where the expert backend counts rows for requests that ask
-    for it; trusted_lanes: who tells the dispatcher of requests that trust few workers.
+    for it; trusted_lanes: who tells the dispatcher of requests that trust few workers; rings: further lanes, on rings
+    of stages. With no lane but those the model may be one that this host could not load: only its vocabulary is.
     Raises ModelNotLoaded; `start` raises ContextNotMade.
     """
 
@@ -89,28 +116,32 @@ class Engine:
         on_unwanted: Callable[[int], None] = lambda lane: None,
         row_places: RowPlaces | None = None,
         trusted_lanes: TrustedLanes | None = None,
+        rings: Rings | None = None,
     ) -> None:
         cores = threads or len(os.sched_getaffinity(0))
-        per_lane = -(-sequences // lanes)
-        self.lane_settings = ContextSettings(
-            sequence_tokens=context_tokens,
-            sequences=per_lane + kept_sequences,
-            batch_tokens=max(batch_tokens, per_lane + kept_sequences),
-            threads=max(1, cores // lanes),
-            outputs=per_lane + kept_sequences,
-        )
-        self._lane_count = lanes
-        self._seats = per_lane
+        self.context_tokens = context_tokens
+        shapes: list[LaneShape] = []
+        if lanes:
+            per_lane = -(-sequences // lanes)
+            shape = LaneShape.of(context_tokens, batch_tokens, per_lane, kept_sequences, max(1, cores // lanes))
+            shapes += [shape] * lanes
+        if rings is not None:
+            shape = LaneShape.of(
+                context_tokens, batch_tokens, rings.per_lane, kept_sequences, rings.threads, LaneKind.RING
+            )
+            shapes += [shape] * rings.lanes
+        self._shapes = tuple(shapes)
+        self._rings = rings
         self._prefill_tokens = prefill_tokens
         self._lane_context = lane_context or (lambda lane, threads: nullcontext())
         self._trace_dir = trace_dir
-        self._lane_trace_bytes = trace_bytes / lanes
+        self._lane_trace_bytes = trace_bytes / len(shapes)
         self._queue_length = queue_length
         self._on_unwanted = on_unwanted
         self._row_places = row_places
         self._trusted_lanes = trusted_lanes
         self._handles = ExitStack()
-        self.model = self._handles.enter_context(Model(model_path, gpu_layers=gpu_layers))
+        self.model = self._handles.enter_context(Model(model_path, gpu_layers=gpu_layers, vocabulary_only=lanes == 0))
         self.vocabulary = self.model.vocabulary
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
@@ -144,46 +175,51 @@ class Engine:
     def vocabulary_size(self) -> int:
         return self.vocabulary.size
 
-    @property
-    def context_tokens(self) -> int:
-        return self.lane_settings.sequence_tokens
-
     # --- running ------------------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Creates the contexts and starts a thread per lane. Raises ContextNotMade, and then nothing is left behind."""
         try:
-            for number in range(self._lane_count):
+            for number in range(len(self._shapes)):
                 self._lanes.append(self._open_lane(number))
         except BaseException:
             self._handles.close()
             raise
-        self._assigned = [0] * self._lane_count
+        self._assigned = [0] * len(self._shapes)
         self._wake = [threading.Condition(self._lock) for _ in self._lanes]
         self._accepting = True
-        for number in range(self._lane_count):
+        for number in range(len(self._shapes)):
             thread = threading.Thread(target=self._run_lane, args=(number,), name=f"lane-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def _open_lane(self, number: int) -> Lane:
-        with self._lane_context(number, self.lane_settings.threads):
-            context = self._handles.enter_context(Context(self.model, self.lane_settings))
-        trace = None
+        shape, trace = self._shapes[number], None
         if self._trace_dir is not None:
             path = self.model.path.resolve()
-            header = TraceHeader(path, _fingerprint(path), self.vocabulary.size, self.lane_settings, number)
+            header = TraceHeader(path, _fingerprint(path), self.vocabulary.size, shape.settings, number)
             trace = self._handles.enter_context(
                 TraceWriter(self._trace_dir / f"lane-{number}.jsonl", header, self._lane_trace_bytes)
             )
         return Lane(
-            context,
+            self._open_context(number, shape, trace),
             trace=trace,
             on_left=lambda generation: self._left(number, generation),
-            seats=self._seats,
+            seats=shape.seats,
             prefill_tokens=self._prefill_tokens,
             places=None if self._row_places is None else self._row_places.lane(number),
             trust=None if self._trusted_lanes is None else self._trusted_lanes.lane(number),
         )
+
+    def _open_context(self, number: int, shape: LaneShape, trace: TraceWriter | None) -> DecodingContext:
+        if shape.kind is LaneKind.RING:
+            assert self._rings is not None
+            ring = RingContext(
+                self._rings.open_line, shape.settings, self.vocabulary.size,
+                patience_seconds=self._rings.patience_seconds, trace=trace,
+            )  # fmt: skip
+            return self._handles.enter_context(ring)
+        with self._lane_context(number, shape.settings.threads):
+            return self._handles.enter_context(Context(self.model, shape.settings))
 
     def _run_lane(self, number: int) -> None:
         lane, wake = self._lanes[number], self._wake[number]
@@ -246,7 +282,7 @@ class Engine:
             return EngineStats(
                 sequences_active=sum(self._assigned),
                 sequences_waiting=len(self._waiting),
-                sequences_limit=self._seats * self._lane_count,
+                sequences_limit=sum(shape.seats for shape in self._shapes),
                 tokens_generated=sum(count.tokens_generated for count in counts),
                 prompt_tokens=sum(count.prompt_tokens for count in counts),
                 reused_tokens=sum(count.reused_tokens for count in counts),
@@ -279,18 +315,26 @@ class Engine:
         self._handles.close()
 
     def _assign(self) -> None:
-        """Moves waiting requests to lanes: the one that kept most of the prompt, then the one with the fewest
-        sequences. The lock is held."""
-        while self._waiting:
-            free = [lane for lane, assigned in enumerate(self._assigned) if assigned < self._seats]
+        """Moves waiting requests to lanes of their kind: the one that kept most of the prompt, then the one with the
+        fewest sequences. The lock is held."""
+        for generation in list(self._waiting):
+            kind = self._kind_for(generation.request)
+            free = [lane for lane, shape in enumerate(self._shapes) if self._assigned[lane] < shape.seats]
             if not free:
                 return
-            generation = self._waiting.pop(0)
-            kept = {lane: self._lanes[lane].reusable(generation.pending) for lane in free}
-            number = min(free, key=lambda lane: (-kept[lane], self._assigned[lane], lane))
+            suitable = [lane for lane in free if self._shapes[lane].kind is kind]
+            if not suitable:
+                continue
+            self._waiting.remove(generation)
+            kept = {lane: self._lanes[lane].reusable(generation.pending) for lane in suitable}
+            number = min(suitable, key=lambda lane: (-kept[lane], self._assigned[lane], lane))
             self._assigned[number] += 1
             self._lanes[number].add(generation)
             self._wake[number].notify()
+
+    def _kind_for(self, request: GenerationRequest) -> LaneKind:
+        has_local_lanes = self._shapes[0].kind is LaneKind.LOCAL
+        return kind_for(low_latency=request.sampling.low_latency, has_local_lanes=has_local_lanes, rings=self._rings)
 
     def _left(self, number: int, generation: Generation) -> None:
         with self._lock:

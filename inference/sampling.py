@@ -43,7 +43,7 @@ class SamplingParameters:
     seed None: chosen when the request is taken; stop: strings at which the text ends, not part of the answer;
     max_tokens counts all tokens of the answer, resumed ones included; logprobs: None, or how many alternatives
     (0..20) are reported with the log-probability of the chosen token; ignore_eos: end-of-text tokens are never chosen;
-    places: every token says where its rows were computed.
+    places: every token says where its rows were computed; low_latency: see `inference.ring.policy`.
     """
 
     temperature: float = 1.0
@@ -58,6 +58,7 @@ class SamplingParameters:
     logprobs: int | None = None
     ignore_eos: bool = False
     places: bool = False
+    low_latency: bool = False
 
     def validate(self) -> None:
         """Raises BadParameter naming the first parameter that is out of its range."""

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType as StackFrame
 
@@ -51,9 +52,10 @@ def service_of(
     *,
     rings: int,
     at_once: int = 1,
-    lane_context: AbstractContextManager[object] | None = None,
+    lane_context: Callable[[ContextSettings], AbstractContextManager[object]] = lambda settings: nullcontext(),
 ) -> StageService:
-    """The service of a stage file. Raises NotAStage. lane_context: entered while a ring's context is made."""
+    """The service of a stage file. Raises NotAStage. lane_context: what is entered while a ring's context is made, so
+    that an expert backend can be tied to it."""
     info = StageInfo.of(model)
     description = StageDescription(
         info.model, info.first_layer, info.last_layer, info.trunk_layers, info.n_embd, model.vocabulary.size,
@@ -61,7 +63,7 @@ def service_of(
     )  # fmt: skip
 
     def open_context(settings: ContextSettings) -> StageContext:
-        with lane_context or nullcontext():
+        with lane_context(settings):
             return StageContext(model, settings)
 
     return StageService(description, open_context, rings=rings, at_once=at_once)
