@@ -24,7 +24,7 @@ from inference.gguf_index import open_index
 from inference.lane import Lane
 from inference.llama import Context, ContextSettings, Model
 from inference.rate import RateMeter
-from inference.ring.context import RingContext
+from inference.ring.context import RingContext, RingCounts
 from inference.ring.policy import LaneKind, Rings, kind_for
 from inference.row_places import RowPlaces
 from inference.trace import TraceHeader, TraceWriter
@@ -132,6 +132,7 @@ class Engine:
             shapes += [shape] * rings.lanes
         self._shapes = tuple(shapes)
         self._rings = rings
+        self._ring_contexts: list[RingContext] = []
         self._prefill_tokens = prefill_tokens
         self._lane_context = lane_context or (lambda lane, threads: nullcontext())
         self._trace_dir = trace_dir
@@ -217,6 +218,7 @@ class Engine:
                 self._rings.open_line, shape.settings, self.vocabulary.size,
                 patience_seconds=self._rings.patience_seconds, trace=trace,
             )  # fmt: skip
+            self._ring_contexts.append(ring)
             return self._handles.enter_context(ring)
         with self._lane_context(number, shape.settings.threads):
             return self._handles.enter_context(Context(self.model, shape.settings))
@@ -291,6 +293,13 @@ class Engine:
                 tokens_per_second=self._rate.per_second(time.monotonic()),
                 lane_sequences=tuple(self._assigned),
             )
+
+    def ring_counts(self) -> RingCounts:
+        """The sum over lanes on rings."""
+        total = RingCounts()
+        for ring in self._ring_contexts:
+            total.merge(ring.counts)
+        return total
 
     def stop(self, drain_seconds: float = 0.0) -> None:
         """Takes no new request, lets the running and waiting ones end for `drain_seconds`, then ends the rest.

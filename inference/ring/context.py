@@ -58,8 +58,19 @@ class RingCounts:
     def add(self, answer: Answer, seconds: float) -> None:
         self.steps += 1
         self.step_seconds += seconds
-        before = self.stage_seconds if len(self.stage_seconds) == len(answer.seconds) else (0.0,) * len(answer.seconds)
-        self.stage_seconds = tuple(sum(pair) for pair in zip(before, answer.seconds, strict=True))
+        self._add_stages(answer.seconds)
+
+    def merge(self, other: RingCounts) -> None:
+        self.steps += other.steps
+        self.losses += other.losses
+        self.replayed_tokens += other.replayed_tokens
+        self.step_seconds += other.step_seconds
+        self._add_stages(other.stage_seconds)
+
+    def _add_stages(self, seconds: tuple[float, ...]) -> None:
+        """A ring of another length than before begins anew: its stages are not the same."""
+        before = self.stage_seconds if len(self.stage_seconds) == len(seconds) else (0.0,) * len(seconds)
+        self.stage_seconds = tuple(a + b for a, b in zip(before, seconds, strict=True))
 
 
 class RingContext:

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inference.gguf_index import ModelIndex
-from inference.synthetic import DEMO_MODEL, demo_variant, small_gpt_oss, small_qwen3moe, small_qwen35moe, split
+from inference.synthetic import (
+    DEMO_MODEL,
+    SMALL,
+    demo_variant,
+    full122b,
+    small_gpt_oss,
+    small_qwen3moe,
+    small_qwen35moe,
+    split,
+)
 from inference.verify.local_swarm import Range
 
 Placement = Literal["local", "half", "all"]
@@ -29,7 +38,8 @@ class Case:
     `browser`, a tab, are not exact).
     remote: bounds on the share of expert rows that workers computed. hot: the backbone keeps a hot set of up to a
     quarter of the experts, planned anew several times a second. kept: states of ended sequences that each lane keeps;
-    the prompts then begin alike, so that later ones go on from them.
+    the prompts then begin alike, so that later ones go on from them. stages: processes that hold the layers, 0: none;
+    `kill` then kills the middle one, which is replaced.
     """
 
     name: str
@@ -49,6 +59,7 @@ class Case:
     remote: tuple[float, float] = (0.9, 1.0)
     hot: bool = False
     kept: int = 0
+    stages: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,6 +103,20 @@ def type_case(name: str, model: str) -> Case:
     return Case(name, model=model, workers=2, sequences=4, requests=6, tokens=48)
 
 
+def stage_case(name: str, model: str, stages: int, **changes: Any) -> Case:
+    """A ring of stage processes with experts of their own, unless `changes` says otherwise."""
+    case = Case(name, model=model, placement="local", stages=stages, sequences=6, requests=10, remote=LOCAL)
+    return replace(case, **changes)
+
+
+STAGES: tuple[Case, ...] = (
+    stage_case("two stages", "demo", 2, cancel=True, requests=16),
+    stage_case("three stages", "12 layers", 3),
+    stage_case("three stages, two lanes", "12 layers", 3, lanes=2, sequences=8, requests=12),
+    stage_case("three stages, attention only", "qwen3moe", 3),
+    stage_case("two stages, remote experts", "demo", 2, placement="half", workers=2, remote=(0.3, 0.75)),
+    stage_case("three stages, the middle one killed and replaced", "12 layers", 3, lanes=2, sequences=8, kill=True),
+)
 FULL: tuple[Case, ...] = (
     Case("all local", placement="local", remote=LOCAL),
     Case("all local, two threads", placement="local", threads=2, remote=LOCAL),
@@ -114,12 +139,14 @@ FULL: tuple[Case, ...] = (
     type_case("down in Q6_K in some layers", "mixed"),
     type_case("qwen3moe", "qwen3moe"),
     Case("gpt-oss with expert biases", model="gpt-oss", placement="local", requests=6, tokens=48, remote=LOCAL),
+    *STAGES,
 )
 QUICK: tuple[Case, ...] = (
     Case("all remote, q8 rows, joins and leaves", sequences=3, requests=5, tokens=24, workers=2),
     Case("a worker killed mid-run", sequences=3, requests=4, tokens=30, workers=2, kill=True, remote=(0.2, 0.95)),
     Case("merged gate_up", model="merged", workers=1, sequences=3, requests=3, tokens=30),
     replace(hot_case(2, 2), workers=1),
+    replace(STAGES[-1], lanes=1, sequences=3, requests=4, tokens=24),
 )
 
 
@@ -136,6 +163,7 @@ MODELS: dict[str, Callable[[Path], Path]] = {
     "demo": lambda folder: DEMO_MODEL,
     "merged": lambda folder: demo_variant(folder / "demo-merged.gguf", merged=True),
     "split": _split_demo,
+    "12 layers": lambda folder: full122b(folder / "small-12-layers.gguf", layers=12, shape=SMALL),
     "mixed": lambda folder: demo_variant(folder / "demo-mixed.gguf", down_in_layers=dict.fromkeys((0, 3, 6), "Q6_K")),
     **{name: partial(_small, name) for name in ("Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4")},
     "qwen3moe": lambda folder: small_qwen3moe(folder / "small-qwen3moe.gguf"),

@@ -10,6 +10,7 @@ import argparse
 import json
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +46,7 @@ OPENINGS = (
 @dataclass
 class Outcome:
     """finishes: how often each; places: expert rows by place (`RowPlace`); failures: by code; remote_share: of rows;
-    reused_tokens: of prompts, taken from kept states."""
+    reused_tokens: of prompts, taken from kept states; replayed_tokens: read again because a stage was lost."""
 
     finishes: dict[str, int]
     places: dict[str, int]
@@ -53,13 +54,14 @@ class Outcome:
     remote_share: float
     reused_tokens: int
     traces: list[str]
+    replayed_tokens: int = 0
 
 
 class Workload:
-    """Submits the requests of a case and waits for their ends."""
+    """Submits the requests of a case and waits for their ends. kill: what a case that kills does, once."""
 
-    def __init__(self, case: Case, engine: Engine, swarm: LocalSwarm) -> None:
-        self._case, self._engine, self._swarm = case, engine, swarm
+    def __init__(self, case: Case, engine: Engine, kill: Callable[[], None]) -> None:
+        self._case, self._engine, self._kill = case, engine, kill
         self._total = case.requests * case.tokens
         self._tokens = 0
         self._left = case.requests
@@ -96,7 +98,7 @@ class Workload:
                 if self._left == 0:
                     self._done.set()
         if kill:
-            self._swarm.kill(0)
+            self._kill()
         if self._case.cancel and number % 5 == 4 and event.index == self._case.tokens // 2:
             self._engine.cancel(str(number))
 
@@ -106,7 +108,7 @@ def run(case: Case, model: Path, out: Path) -> Outcome:
     index = open_index(model)
     with ExitStack() as handles:
         swarm = handles.enter_context(LocalSwarm(index, holdings(case, index), out / "slices", kernel=case.kernel))
-        dispatcher = _dispatcher(case, index, swarm)
+        dispatcher = dispatcher_of(case, index, swarm)
         backend = SwarmBackend.install(dispatcher)
         engine = Engine(
             model,
@@ -127,7 +129,7 @@ def run(case: Case, model: Path, out: Path) -> Outcome:
             keeper.start()
             handles.callback(keeper.stop)
         engine.start()
-        workload = Workload(case, engine, swarm)
+        workload = Workload(case, engine, partial(swarm.kill, 0))
         workload.run()
         reused = engine.stats().reused_tokens
         engine.stop()
@@ -146,7 +148,7 @@ def run(case: Case, model: Path, out: Path) -> Outcome:
     )
 
 
-def _dispatcher(case: Case, index: ModelIndex, swarm: LocalSwarm) -> Dispatcher:
+def dispatcher_of(case: Case, index: ModelIndex, swarm: LocalSwarm) -> Dispatcher:
     # The limits of a real network do not matter here: everything that can go to a worker shall go there.
     policy = DispatchPolicy(
         deadline_seconds=10.0,

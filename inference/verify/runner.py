@@ -90,7 +90,7 @@ def run_recorded(case: Case, cache: Path) -> tuple[dict[str, Any], list[dict[str
     try:
         model = MODELS[case.model](cache)
         run = _child(
-            "inference.verify.recorded_run",
+            f"inference.verify.{'ring_run' if case.stages else 'recorded_run'}",
             ["--case", json.dumps(case.to_json()), "--model", str(model), "--out", str(folder)],
         )
         traces: list[dict[str, Any]] = _child("inference.verify.replay", run["traces"])["traces"]
@@ -141,12 +141,16 @@ def _judge(case: Case, run: dict[str, Any], traces: Sequence[dict[str, Any]], po
     if "error" in run["finishes"]:
         problems.append(f"{run['finishes']['error']} requests failed")
     if case.kill and not run["failures"]:
-        problems.append("the killed worker was not noticed")
+        problems.append("nobody noticed that a process was killed")
+    if case.kill and case.stages and not run["replayed_tokens"]:
+        problems.append("no token was read again after a stage was replaced")
     if case.hot and not run["places"].get("local_hot"):
         problems.append("nothing was computed here because it is hot")
     if case.kept and not run["reused_tokens"]:
         problems.append("no prompt went on from a kept state")
-    extra = {key: run[key] for key in ("remote_share", "places", "failures", "finishes", "reused_tokens")}
+    extra = {
+        key: run[key] for key in ("remote_share", "places", "failures", "finishes", "reused_tokens", "replayed_tokens")
+    }
     return _exact(case.name, traces, extra, problems, positions)
 
 

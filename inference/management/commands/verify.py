@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="One JSON object instead of one line per case.")
-        parser.add_argument("--quick", action="store_true", help="Four short cases instead of the whole matrix.")
+        parser.add_argument("--quick", action="store_true", help="Seven short cases instead of the whole matrix.")
         parser.add_argument(
             "--browser", action="store_true", help="Only the cases whose experts a browser tab computes (Chromium)."
         )
