@@ -11,7 +11,7 @@ from relay.codes import RejectCode
 from relay.errors import MessageError, Rejected
 from relay.frames import PROTOCOL_VERSION, Frame
 from relay.messages import read_hello
-from relay.records import Hello, Replica, ReplicaState
+from relay.records import Hello, Replica, ReplicaState, SessionRole
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Node:
     node_id: str
     name: str
     suspended: bool
+    role: SessionRole = "worker"
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,13 @@ async def admit_backbone(hello: Hello, authenticator: Authenticator) -> None:
     raise Rejected(RejectCode.BAD_TOKEN, "this is not the backbone credential")
 
 
-async def admit_worker(hello: Hello, authenticator: Authenticator) -> Standing:
-    """The node behind the token with its claims. Raises Rejected."""
+async def admit_worker(hello: Hello, authenticator: Authenticator, role: SessionRole = "worker") -> Standing:
+    """The node behind the token with its claims; role: as what it comes. Raises Rejected."""
     if authenticator.is_backbone(hello.token):
-        raise Rejected(RejectCode.WRONG_ROLE, "this is the backbone credential; a worker needs a device token")
+        raise Rejected(RejectCode.WRONG_ROLE, f"this is the backbone credential; a {role} needs a device token")
     standing = check_standing(await authenticator.standing(hello.token))
+    if standing.node.role != role:
+        raise Rejected(RejectCode.WRONG_ROLE, f"this device registered as a {standing.node.role}, not as a {role}")
     if not await authenticator.knows_build(hello.build):
         raise Rejected(
             RejectCode.BUILD_MISMATCH,

@@ -61,7 +61,7 @@ def _standing(token: str) -> Standing | None:
         )
         for claim in queries.node_claims(node.node_id)
     ]
-    return Standing(Node(node.node_id, node.name, node.suspended), claims)
+    return Standing(Node(node.node_id, node.name, node.suspended, node.role), claims)
 
 
 def _knows_build(build: str) -> bool:

@@ -19,10 +19,10 @@ from relay.client import RelayClient
 from relay.codes import ErrorCode, LinkCode
 from relay.errors import MessageError, Rejected
 from relay.frames import FLAG_MORE, Frame, FrameType, Role
-from relay.messages import Lease, cancel_frame, dispatch_frame, read_roster, row_width
-from relay.open_requests import OpenRequests
-from relay.records import Json, RosterChange, RosterSession
-from relay.work import Dispatch, Failed, OnDone, Outcome, Result
+from relay.messages import PAIR_BYTES, Lease, cancel_frame, dispatch_frame, read_roster, row_width, step_frame
+from relay.open_requests import OpenRequests, Told
+from relay.records import Json, RosterChange, RosterSession, SessionRole
+from relay.work import Dispatch, Failed, OnDone, OnStepDone, Outcome, StageStep, StepOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _KINDS = {"dispatch": FrameType.DISPATCH, "challenge": FrameType.CHALLENGE}
 
 
 class SessionKey(NamedTuple):
-    """A worker session: our number of the relay, never used again for another one, and the session's number there."""
+    """A worker's or stage's session: our number of the relay, never used for another one, and its number there."""
 
     relay: int
     session: int
@@ -42,7 +42,11 @@ Sessions = Mapping[SessionKey, RosterSession]
 
 
 class BackboneLink:
-    """Made and used from any thread; `on_done` and `on_roster` are called in the link's own and must be quick."""
+    """Made and used from any thread; `on_done`, `on_roster` and `on_stages` are called in the link's own and must be
+    quick.
+
+    build: whose workers it sees; stages: the build whose stages it sees, empty: no stages.
+    """
 
     def __init__(
         self,
@@ -54,18 +58,24 @@ class BackboneLink:
         name: str = "",
         capabilities: Json | None = None,
         on_roster: Callable[[Sessions], None] = lambda sessions: None,
+        stages: str = "",
+        on_stages: Callable[[Sessions], None] = lambda sessions: None,
     ) -> None:
         self.counters: Counter[str] = Counter()
         self.rejected: Rejected | None = None
-        self._sessions: Sessions = MappingProxyType({})
+        # Workers and stages together, and each of them apart.
+        self._all: Sessions = MappingProxyType({})
+        self._sessions: Sessions = self._all
+        self._stages: Sessions = self._all
         self._hello = {
             "token": token,
             "build": build,
             "kernel_class": kernel_class,
             "name": name,
             "capabilities": capabilities or {},
+            **({"stages": stages} if stages else {}),
         }
-        self._on_roster = on_roster
+        self._on_roster, self._on_stages = on_roster, on_stages
         self._ids = itertools.count(1)
         self._open: OpenRequests[SessionKey] = OpenRequests()
         self._lock = threading.Lock()
@@ -111,6 +121,11 @@ class BackboneLink:
         return self._sessions
 
     @property
+    def stage_sessions(self) -> Sessions:
+        """The same of stages."""
+        return self._stages
+
+    @property
     def relays_connected(self) -> list[bool]:
         """For each relay, whether it has welcomed us and is still there."""
         return [client.welcome is not None for client in self._clients.copy().values()]
@@ -138,6 +153,13 @@ class BackboneLink:
         requests = [next(self._ids) for _ in dispatches]
         self._call(partial(self._submit_all, requests, dispatches))
         return requests
+
+    def submit_step(self, step: StageStep, on_done: OnStepDone) -> int:
+        """One message for a stage, as `submit_many`. Messages to one stage arrive in the order of these calls. A
+        cancelled step may have been computed all the same."""
+        request = next(self._ids)
+        self._call(partial(self._submit_step, request, step, on_done))
+        return request
 
     def cancel(self, requests: Sequence[int]) -> None:
         """Forgets requests: unless it was called already, their `on_done` is not called any more."""
@@ -180,7 +202,7 @@ class BackboneLink:
         with self._lock:
             self._is_closed = True
         self._work()
-        self._sessions = MappingProxyType({})
+        self._all = self._sessions = self._stages = MappingProxyType({})
         self._forget(None, self._open.keys(), Failed(LinkCode.STOPPED, "the link to the relay was stopped"))
 
     def _set_relays(self, urls: tuple[str, ...]) -> None:
@@ -270,6 +292,27 @@ class BackboneLink:
         self._clients[key.relay].expect(key.session, answer_bytes)
         return None
 
+    def _submit_step(self, request: int, step: StageStep, on_done: OnStepDone) -> None:
+        self.counters["submitted"] += 1
+        failed = self._send_step(request, step, on_done)
+        if failed is not None:
+            self._report(on_done, failed)
+
+    def _send_step(self, request: int, step: StageStep, on_done: OnStepDone) -> Failed | None:
+        key = step.session
+        if not isinstance(key, SessionKey) or key not in self._stages:
+            return Failed(LinkCode.SESSION_LEFT, "this stage is not connected")
+        if len(step.message) < PAIR_BYTES:  # as short as no request may be
+            return Failed(ErrorCode.BAD_BODY, f"{len(step.message)} bytes are no message of a ring")
+        lease = Lease(step.fence, step.claim_id)
+        rows = min(max(1, step.rows), MAX_COUNT)
+        frame = step_frame(layer=0, session=key.session, request=request, lease=lease, rows=rows, step=step.message)
+        if not self._clients[key.relay].try_send(frame):
+            return Failed(LinkCode.NO_CREDIT, "this stage has not yet taken what was sent before")
+        self.counters["sent_bytes"] += len(frame.body)
+        self._clients[key.relay].expect(key.session, self._open.add_step(request, key, step.answer_bytes, on_done))
+        return None
+
     def _cancel_all(self, requests: tuple[int, ...]) -> None:
         for request in requests:
             key = self._open.cancel(request)
@@ -277,8 +320,8 @@ class BackboneLink:
                 self.counters["cancelled"] += 1
                 self._clients[key.relay].send(cancel_frame(request, session=key.session))
 
-    def _report(self, on_done: OnDone, outcome: Outcome) -> None:
-        self.counters["results" if isinstance(outcome, Result) else f"failed_{outcome.code}"] += 1
+    def _report(self, on_done: Told, outcome: Outcome | StepOutcome) -> None:
+        self.counters[f"failed_{outcome.code}" if isinstance(outcome, Failed) else "results"] += 1
         try:
             on_done(outcome)
         except Exception:
@@ -296,7 +339,7 @@ class BackboneLink:
                 self._on_change(relay, read_roster(frame))
             case FrameType.DRAIN:
                 key = SessionKey(relay, frame.session)
-                self._set_sessions({other: session for other, session in self._sessions.items() if other != key})
+                self._set_sessions({other: session for other, session in self._all.items() if other != key})
             case _:
                 self.counters[f"received_{frame.type.name.lower()}"] += 1
 
@@ -315,13 +358,13 @@ class BackboneLink:
     def _on_change(self, relay: int, change: RosterChange) -> None:
         gone = [SessionKey(relay, session) for session in change.left]
         if change.full:
-            gone += [key for key in self._sessions if key.relay == relay]
-        sessions = dict(self._sessions)
+            gone += [key for key in self._all if key.relay == relay]
+        sessions = dict(self._all)
         for key in gone:
             sessions.pop(key, None)
         sessions |= {SessionKey(relay, session.session): session for session in change.joined}
         self._set_sessions(sessions)
-        self._forget(self._clients[relay], gone, Failed(LinkCode.SESSION_LEFT, "this worker left"))
+        self._forget(self._clients[relay], gone, Failed(LinkCode.SESSION_LEFT, "this session left"))
 
     def _on_closed(self, relay: int, reason: str) -> None:
         client = self._clients.get(relay)
@@ -330,14 +373,14 @@ class BackboneLink:
 
     def _lose(self, relay: int, client: RelayClient, reason: str) -> None:
         """Every session of a relay is out of reach."""
-        keys = {key for key in (*self._sessions, *self._open.keys()) if key.relay == relay}
-        self._set_sessions({key: session for key, session in self._sessions.items() if key not in keys})
+        keys = {key for key in (*self._all, *self._open.keys()) if key.relay == relay}
+        self._set_sessions({key: session for key, session in self._all.items() if key not in keys})
         self._forget(client, keys, Failed(LinkCode.RELAY_LOST, reason))
 
     def _forget(self, client: RelayClient | None, keys: Iterable[SessionKey], failed: Failed) -> None:
         """Sessions are gone: their requests fail now, not at a deadline."""
         for key in keys:
-            if key in self._sessions:
+            if key in self._all:
                 continue
             if client is not None:
                 client.forget_peer(key.session)
@@ -345,8 +388,17 @@ class BackboneLink:
                 self._report(on_done, failed)
 
     def _set_sessions(self, sessions: dict[SessionKey, RosterSession]) -> None:
-        self._sessions = MappingProxyType(sessions)
+        before = self._stages
+        self._all = MappingProxyType(sessions)
+        self._sessions = _of_role("worker", sessions)
+        self._stages = _of_role("stage", sessions)
         try:
             self._on_roster(self._sessions)
+            if before != self._stages:
+                self._on_stages(self._stages)
         except Exception:
             logger.exception("the roster's callback failed; the link goes on")
+
+
+def _of_role(role: SessionRole, sessions: Mapping[SessionKey, RosterSession]) -> Sessions:
+    return MappingProxyType({key: session for key, session in sessions.items() if session.role == role})

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from relay.frames import Role
 
-FIRST_SECONDS = {Role.BACKBONE: 0.5, Role.WORKER: 2.0}
+FIRST_SECONDS = {Role.BACKBONE: 0.5, Role.STAGE: 0.5, Role.WORKER: 2.0}
 LONGEST_SECONDS = 30.0
 LEAST_SECONDS = 0.05
 

@@ -39,8 +39,8 @@ class RelayClient:
     """Connects, says HELLO, delivers frames, answers pings, grants and respects credit, reconnects.
 
     url: one address for ever, or addresses to fall over between. hello: the fields of HELLO, asked for at every
-    attempt. on_frame: DISPATCH, CHALLENGE, CANCEL for a worker; ROSTER,
-    RESULT, ERROR, STATUS, DRAIN for a backbone; it must be quick, and call `consumed` for counted frames when their
+    attempt. on_frame: DISPATCH, CHALLENGE, CANCEL for a worker; STEP, CANCEL for a stage; ROSTER, RESULT, ERROR,
+    STATUS, DRAIN for a backbone; it must be quick, and call `consumed` for counted frames when their
     bytes are no longer held. whole_bodies: join chunks before on_frame. on_welcome and on_closed come in turn;
     on_closed gets a sentence for a person. before_attempt is awaited before every attempt: the place to ask anew where
     the relays are. tls: for wss://; None: the system's authorities. HTTP_PROXY and HTTPS_PROXY are honoured.

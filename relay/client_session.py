@@ -1,8 +1,8 @@
 """A client's side of one connection, without I/O: messages in, messages out, credit in both directions.
 
-Peers are numbered by the other end: a worker's peers are streams (backbones), a backbone's peers are sessions
-(workers). What a peer's credit does not allow yet waits in that peer's outbox. A new connection is a new object:
-nothing survives, because the relay knows nothing of the old one either.
+Peers are numbered by the other end: the peers of a worker or stage are streams (backbones), a backbone's peers are
+sessions (workers, stages). What a peer's credit does not allow yet waits in that peer's outbox. A new connection is a
+new object: nothing survives, because the relay knows nothing of the old one either.
 """
 
 from collections import deque
@@ -26,12 +26,16 @@ WIDER_BYTES = 64 * 1024 * 1024
 class Peer:
     """Credit in both directions, and what waits for it."""
 
-    __slots__ = ("incoming", "outbox", "outbox_bytes", "outgoing")
+    __slots__ = ("incoming", "initial", "outbox", "outbox_bytes", "outgoing")
 
-    def __init__(self, role: Role, welcome: Welcome) -> None:
-        self.outgoing = SendWindow(welcome.credit_bytes, welcome.credit_limit_bytes)
-        target = welcome.credit_limit_bytes if role is Role.WORKER else welcome.credit_bytes
-        self.incoming = ReceiveWindow(welcome.credit_bytes, target)
+    def __init__(self, role: Role, welcome: Welcome, *, is_stage: bool = False) -> None:
+        """is_stage: of a backbone: the peer is a stage, whose windows are larger."""
+        initial, limit = welcome.credit_bytes, welcome.credit_limit_bytes
+        if is_stage and welcome.stage_credit_bytes:
+            initial, limit = welcome.stage_credit_bytes, welcome.stage_credit_limit_bytes
+        self.initial = initial
+        self.outgoing = SendWindow(initial, limit)
+        self.incoming = ReceiveWindow(initial, initial if role is Role.BACKBONE else limit)
         self.outbox: deque[Frame] = deque()
         self.outbox_bytes = 0
 
@@ -45,7 +49,8 @@ class Peer:
 
 
 class ClientSession:
-    """`on_frame` gets DISPATCH, CHALLENGE, CANCEL (worker) or ROSTER, RESULT, ERROR, STATUS, DRAIN (backbone).
+    """`on_frame` gets DISPATCH, CHALLENGE, CANCEL (worker), STEP, CANCEL (stage) or ROSTER, RESULT, ERROR, STATUS,
+    DRAIN (backbone).
 
     With a `reassembler`, bodies in chunks arrive whole. `on_queued` is called when `take` has something to give.
     """
@@ -60,6 +65,8 @@ class ClientSession:
     ) -> None:
         self.welcome: Welcome | None = None
         self._role = role
+        # Workers and stages answer requests, backbones make them.
+        self._answers = role is not Role.BACKBONE
         self._on_frame = on_frame
         self._reassembler = reassembler
         self._on_queued = on_queued
@@ -106,7 +113,7 @@ class ClientSession:
             self._enqueue(frame)
             return True
         peer = self._peers.get(self._peer_of(frame))
-        if peer is None or (self._role is Role.WORKER and frame.session != self._number):
+        if peer is None or (self._answers and frame.session != self._number):
             return False
         for chunk in split_frame(frame):
             peer.outbox.append(chunk)
@@ -118,10 +125,10 @@ class ClientSession:
         """Queues all of a counted frame now, or nothing at all when the peer's credit does not cover it."""
         if not self.is_open:
             return False
-        peer = self._peer(self._peer_of(frame))
+        peer = self._peer(self._peer_of(frame), is_stage=frame.type is FrameType.STEP)
         if peer.outbox or not peer.outgoing.take(body_cost(len(frame.body))):
             return False
-        if self._role is Role.BACKBONE:
+        if not self._answers:
             # The relay would write it; a frame that says it already is passed on without a copy.
             frame = frame._replace(stream=self._number)
         self._enqueue(*split_frame(frame))
@@ -151,7 +158,7 @@ class ClientSession:
         """
         number = self._peer_of(frame)
         peer = self._peers.get(number)
-        mine = frame.session if self._role is Role.WORKER else frame.stream
+        mine = frame.session if self._answers else frame.stream
         if peer is None or mine != self._number or not cost(frame):
             return
         peer.incoming.consume(body_cost(len(frame.body)))
@@ -170,9 +177,9 @@ class ClientSession:
         """The peer is gone, with everything that waited for it."""
         peer = self._peers.pop(number, None)
         self._due.discard(number)
-        if peer is not None and self._role is Role.BACKBONE and self.welcome is not None:
-            self._wider_bytes += peer.incoming.target - self.welcome.credit_bytes
-        if self._role is Role.WORKER and self._reassembler is not None:
+        if peer is not None and not self._answers:
+            self._wider_bytes += peer.incoming.target - peer.initial
+        if self._answers and self._reassembler is not None:
             self._reassembler.discard_stream(number)
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -226,13 +233,13 @@ class ClientSession:
         return 0 if self.welcome is None else self.welcome.session or self.welcome.stream
 
     def _peer_of(self, frame: Frame) -> int:
-        return frame.stream if self._role is Role.WORKER else frame.session
+        return frame.stream if self._answers else frame.session
 
-    def _peer(self, number: int) -> Peer:
+    def _peer(self, number: int, *, is_stage: bool = False) -> Peer:
         peer = self._peers.get(number)
         if peer is None:
             assert self.welcome is not None
-            peer = self._peers[number] = Peer(self._role, self.welcome)
+            peer = self._peers[number] = Peer(self._role, self.welcome, is_stage=is_stage)
         return peer
 
     def _enqueue(self, *frames: Frame) -> None:
@@ -247,6 +254,5 @@ class ClientSession:
             if peer.outbox_bytes <= OUTBOX_BYTES:
                 self._due.discard(number)
                 due = peer.incoming.take_due()
-                is_worker = self._role is Role.WORKER
-                grant = credit_frame(due, stream=number) if is_worker else credit_frame(due, session=number)
+                grant = credit_frame(due, stream=number) if self._answers else credit_frame(due, session=number)
                 self._queue.append(encode_frame(grant))

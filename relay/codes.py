@@ -31,9 +31,10 @@ class ErrorCode(StrEnum):
     BAD_BODY = "bad_body"
     OVERLOADED = "overloaded"
     INTERNAL = "internal"
-    # The next two are made by the relay (FLAG_RELAY).
+    # The rest are made by the relay (FLAG_RELAY).
     NO_SESSION = "no_session"
     NOT_LEASED = "not_leased"
+    WRONG_ROLE = "wrong_role"
 
 
 class LinkCode(StrEnum):

@@ -22,7 +22,13 @@ from relay.admission import (
     usable_replicas,
 )
 from relay.codes import CloseCode, RejectCode
-from relay.credit import COUNTED, CREDIT_BYTES, CREDIT_LIMIT_BYTES
+from relay.credit import (
+    COUNTED,
+    CREDIT_BYTES,
+    CREDIT_LIMIT_BYTES,
+    STAGE_CREDIT_BYTES,
+    STAGE_CREDIT_LIMIT_BYTES,
+)
 from relay.errors import (
     BadPreamble,
     CreditExceeded,
@@ -35,9 +41,9 @@ from relay.errors import (
 from relay.frames import HEADER_BYTES, Body, Frame, Role, decode_frames
 from relay.messages import pong_frame, read_status, reject_frame, welcome_frame
 from relay.node_presence import NodePresence
-from relay.outbound import BACKBONE_LIMITS, WORKER_LIMITS, Outbound
+from relay.outbound import BACKBONE_LIMITS, STAGE_LIMITS, WORKER_LIMITS, Outbound
 from relay.protocol import Action, State, accepted, closed, read_preamble, receive_run, welcomed
-from relay.records import Hello, Replica, Welcome
+from relay.records import Hello, Replica, SessionRole, Welcome
 from relay.roster import REPLACED_MESSAGE, Backbone, Came, Roster, Worker
 
 logger = logging.getLogger(__name__)
@@ -232,7 +238,7 @@ class Connection:
 
     def _act_alone(self, action: Action, frame: Frame) -> None:
         match action:
-            case Action.GRANT if self._role is Role.WORKER:
+            case Action.GRANT if self._role is not Role.BACKBONE:
                 self._roster.grant_by_worker(self._number, frame)
             case Action.GRANT:
                 self._roster.grant_by_backbone(self._number, frame)
@@ -300,11 +306,12 @@ class Connection:
         """Checks the credentials, then joins the roster; WELCOME is the first frame that a client reads."""
         number = self._roster.new_number()
         try:
-            if self._role is Role.WORKER:
-                standing = await admit_worker(hello, self._authenticator)
-                await self._authenticator.take_over(standing.node.node_id, f"{self._roster.boot}/{number}")
-            else:
+            if self._role is Role.BACKBONE:
                 await admit_backbone(hello, self._authenticator)
+            else:
+                role: SessionRole = "stage" if self._role is Role.STAGE else "worker"
+                standing = await admit_worker(hello, self._authenticator, role)
+                await self._authenticator.take_over(standing.node.node_id, f"{self._roster.boot}/{number}")
         except Rejected as error:
             self.end(CloseCode.REJECTED, str(error), RejectCode(error.code))
             return
@@ -321,18 +328,23 @@ class Connection:
         assert self._state is not None
         self._state = welcomed(self._state)
         self._number = number
-        is_worker = self._role is Role.WORKER
-        session, stream = (self._number, 0) if is_worker else (0, self._number)
-        relays = self._relays() if is_worker else ()
-        welcome = Welcome(session, stream, self._timing.ping_seconds, CREDIT_BYTES, CREDIT_LIMIT_BYTES, relays)
-        self.push(welcome_frame(welcome))
-        if is_worker:
-            self._join_worker(hello, standing)
-        else:
+        self.push(welcome_frame(self._welcome()))
+        if self._role is Role.BACKBONE:
             self._outbound.limits = BACKBONE_LIMITS
-            self._roster.join_backbone(Backbone(self._number, hello.build, self))
+            self._roster.join_backbone(Backbone(self._number, hello.build, self, hello.stages))
+        else:
+            self._outbound.limits = STAGE_LIMITS if self._role is Role.STAGE else WORKER_LIMITS
+            self._join_worker(hello, standing)
         self._spawn(self._keep_alive())
         self._spawn(self._recheck())
+
+    def _welcome(self) -> Welcome:
+        usual, of_stages = (CREDIT_BYTES, CREDIT_LIMIT_BYTES), (STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES)
+        ping_seconds = self._timing.ping_seconds
+        if self._role is Role.BACKBONE:
+            return Welcome(0, self._number, ping_seconds, *usual, (), *of_stages)
+        credit = of_stages if self._role is Role.STAGE else usual
+        return Welcome(self._number, 0, ping_seconds, *credit, self._relays())
 
     def _join_worker(self, hello: Hello, standing: Standing) -> None:
         node = standing.node
@@ -347,6 +359,7 @@ class Connection:
             capabilities=hello.capabilities,
             link=self,
             replicas=usable_replicas(hello.replicas, standing.claims, hello.build),
+            role=self._role or Role.WORKER,
         )
         self._roster.join_worker(worker)
 

@@ -1,8 +1,8 @@
 """Credit: how many bytes one side may send to one peer before that peer has consumed what came earlier.
 
-Counted are whole frames, header and body, of DISPATCH, CHALLENGE, RESULT and ERROR: were only bodies counted, a flood
-of the smallest frames would be almost free. Frames that the relay makes itself (FLAG_RELAY) are not counted. There is
-one pair of windows per (backbone connection, worker session); the sender keeps one, the relay a second that it
+Counted are whole frames, header and body, of DISPATCH, CHALLENGE, STEP, RESULT and ERROR: were only bodies counted, a
+flood of the smallest frames would be almost free. Frames that the relay makes itself (FLAG_RELAY) are not counted.
+There is one pair of windows per (backbone connection, session); the sender keeps one, the relay a second that it
 enforces, and the relay's is never the smaller one because it counts a frame later and a grant earlier.
 """
 
@@ -14,7 +14,11 @@ CREDIT_BYTES = 1024 * 1024
 # A receiver may open its window up to this. Workers do: a request must fit into their window as a whole. Backbones do
 # for workers of whom they ask large answers (`ClientSession.expect`): a thousand times this would be too much.
 CREDIT_LIMIT_BYTES = 8 * 1024 * 1024
-COUNTED = frozenset({FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.RESULT, FrameType.ERROR})
+# The same of a stage: 512 rows of 8,192 float32 and what comes with them, before it has granted anything; and steps of
+# several rings at once. A backbone sends a stage that has proved nothing only a small challenge.
+STAGE_CREDIT_BYTES = 17 * 1024 * 1024
+STAGE_CREDIT_LIMIT_BYTES = 64 * 1024 * 1024
+COUNTED = frozenset({FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.STEP, FrameType.RESULT, FrameType.ERROR})
 
 
 def cost(frame: Frame) -> int:

@@ -35,9 +35,10 @@ Body = bytes | bytearray | memoryview
 
 
 class Role(IntEnum):
-    """The preamble: the first byte of the first message. 0x53 'S' (stage) is reserved and not yet accepted."""
+    """The preamble: the first byte of the first message."""
 
     BACKBONE = 0x42
+    STAGE = 0x53
     WORKER = 0x57
 
 
@@ -54,6 +55,7 @@ class FrameType(IntEnum):
     RESULT = 0x13
     ERROR = 0x14
     CREDIT = 0x15
+    STEP = 0x16
     PING = 0x20
     PONG = 0x21
     STATUS = 0x22

@@ -53,7 +53,7 @@ def read_hello(frame: Frame) -> Hello:
 
 
 def welcome_frame(welcome: Welcome) -> Frame:
-    return Frame(FrameType.WELCOME, session=welcome.session, stream=welcome.stream, body=dump_json(welcome.__dict__))
+    return Frame(FrameType.WELCOME, session=welcome.session, stream=welcome.stream, body=dump_json(welcome.to_json()))
 
 
 def read_welcome(frame: Frame) -> Welcome:
@@ -213,6 +213,25 @@ def dispatch_frame(
         result_dtype=result_dtype,
         body=body,
     )
+
+
+def step_frame(*, layer: int, session: int, request: int, lease: Lease, rows: int, step: Body) -> Frame:
+    """STEP: the lease, then `step`, which only stages and their coordinators read. rows: of its batch, 1 at least."""
+    body = b"".join((LEASE.pack(*lease), step))
+    return Frame(FrameType.STEP, layer=layer, session=session, request=request, rows=rows, pairs=1, body=body)
+
+
+def read_step(frame: Frame) -> tuple[Lease, memoryview]:
+    """The lease of a whole STEP and what follows it. Raises MessageError when nothing does."""
+    lease = read_lease(frame)
+    if len(frame.body) == LEASE.size:
+        raise MessageError("a step is empty")
+    return lease, memoryview(frame.body)[LEASE.size :]
+
+
+def step_result_frame(request: Frame, answer: Body) -> Frame:
+    """RESULT that answers a STEP: bytes that the coordinator reads."""
+    return request._replace(type=FrameType.RESULT, flags=0, chunk=0, body=answer)
 
 
 def read_dispatch(frame: Frame) -> DispatchBody:

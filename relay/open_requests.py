@@ -4,9 +4,9 @@ No I/O, no threads. An answer nobody asked for is told apart from a late one: th
 back to its worker, those of the other are not, so that whoever floods a backbone runs out of credit.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,24 +15,26 @@ from relay.errors import MessageError
 from relay.frames import FLAG_MORE, Frame, FrameType, ResultDtype
 from relay.messages import read_refusal, read_result, result_shape
 from relay.records import SMALL_JSON_BYTES
-from relay.work import Failed, OnDone, Outcome, Result
+from relay.work import Failed, OnDone, OnStepDone, Outcome, Result, StageAnswer, StepOutcome
 
 # Cancelled requests that are remembered: a worker need not answer them.
 CANCELLED_LIMIT = 4096
 Key = TypeVar("Key", bound=Hashable)
+# Takes the outcome of its kind of request: OnDone or OnStepDone.
+Told = Callable[[Any], None]
 
 
 @dataclass(slots=True)
 class _Asked(Generic[Key]):
-    """pairs, rows, result_dtype: of the request. on_done: None once cancelled. allowed_bytes: what the answer may still
-    take. chunks: its body so far."""
+    """pairs, rows, result_dtype: of the request; a step has 0 pairs, its answer is not read here. on_done: None once
+    cancelled. allowed_bytes: what the answer may still take. chunks: its body so far."""
 
     key: Key
     pairs: int
     rows: int
     n_embd: int
     result_dtype: int
-    on_done: OnDone | None
+    on_done: Told | None
     allowed_bytes: int
     chunks: bytearray | None = None
     next_chunk: int = 0
@@ -42,8 +44,8 @@ class Answer(NamedTuple):
     """`is_asked`: the frame belongs to a request of this worker. `on_done` and `outcome`: whom to tell what, if any."""
 
     is_asked: bool
-    on_done: OnDone | None = None
-    outcome: Outcome | None = None
+    on_done: Told | None = None
+    outcome: Outcome | StepOutcome | None = None
 
 
 NOT_ASKED = Answer(is_asked=False)
@@ -75,9 +77,18 @@ class OpenRequests(Generic[Key]):
         """Returns how many bytes its answer may take."""
         count, kind = result_shape(result_dtype, rows, pairs)
         allowed = max(np.dtype(kind).itemsize * count * n_embd, SMALL_JSON_BYTES)
-        self._asked[request] = _Asked(key, pairs, rows, n_embd, result_dtype, on_done, allowed)
-        self._by_key.setdefault(key, set()).add(request)
+        self._add(request, _Asked(key, pairs, rows, n_embd, result_dtype, on_done, allowed))
         return allowed
+
+    def add_step(self, request: int, key: Key, answer_bytes: int, on_done: OnStepDone) -> int:
+        """Returns how many bytes its answer may take."""
+        allowed = max(answer_bytes, SMALL_JSON_BYTES)
+        self._add(request, _Asked(key, 0, 0, 0, ResultDtype.F32, on_done, allowed))
+        return allowed
+
+    def _add(self, request: int, asked: _Asked[Key]) -> None:
+        self._asked[request] = asked
+        self._by_key.setdefault(asked.key, set()).add(request)
 
     def cancel(self, request: int) -> Key | None:
         """Nobody awaits the outcome any more; the session to tell, or None when there is nothing to cancel."""
@@ -96,7 +107,7 @@ class OpenRequests(Generic[Key]):
         if asked is None or asked.key != key:
             return NOT_ASKED
         asked.allowed_bytes -= len(frame.body)
-        outcome: Outcome | None
+        outcome: Outcome | StepOutcome | None
         if asked.allowed_bytes < 0:
             outcome = Failed(LinkCode.BAD_RESULT, "the answer is larger than what was asked for")
         elif asked.on_done is None:
@@ -113,7 +124,7 @@ class OpenRequests(Generic[Key]):
         self._remove(frame.request)
         return Answer(asked.allowed_bytes >= 0, asked.on_done, outcome)
 
-    def forget(self, key: Key) -> list[OnDone]:
+    def forget(self, key: Key) -> list[Told]:
         """The session is gone: all of its requests are forgotten; those who still awaited an outcome."""
         awaiting = []
         for request in sorted(self._by_key.get(key, ())):
@@ -134,7 +145,7 @@ class OpenRequests(Generic[Key]):
         self._cancelled.pop(request, None)
 
 
-def _outcome(asked: _Asked[Key], frame: Frame) -> Outcome | None:
+def _outcome(asked: _Asked[Key], frame: Frame) -> Outcome | StepOutcome | None:
     """What an answer says; None while chunks are missing. Raises MessageError for a body of the wrong shape."""
     if frame.type is FrameType.ERROR:
         refusal = read_refusal(frame)
@@ -149,5 +160,7 @@ def _outcome(asked: _Asked[Key], frame: Frame) -> Outcome | None:
         if more:
             return None
         frame = frame._replace(body=asked.chunks)
+    if not asked.pairs:
+        return StageAnswer(bytes(frame.body))
     values = read_result(frame, asked.pairs, asked.n_embd, result_dtype=asked.result_dtype, row_count=asked.rows)
     return Result(values)

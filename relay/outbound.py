@@ -31,6 +31,8 @@ class Limits:
 
 
 WORKER_LIMITS = Limits(control_bytes=256 * 1024, total_bytes=32 * 1024 * 1024)
+# Strong hosts: steps of several rings may be on their way at once.
+STAGE_LIMITS = Limits(control_bytes=256 * 1024, total_bytes=128 * 1024 * 1024)
 # Few, trusted, and told of every session that joins.
 BACKBONE_LIMITS = Limits(control_bytes=64 * 1024 * 1024, total_bytes=256 * 1024 * 1024)
 

@@ -1,7 +1,7 @@
-"""Who may send what, when: four explicit state machines over frames. No I/O and no time.
+"""Who may send what, when: six explicit state machines over frames. No I/O and no time.
 
-Two machines belong to the relay (what it accepts from a worker, from a backbone) and two to clients (what a worker,
-what a backbone accepts from the relay). `receive(state, frame)` returns the next state and what to do, or raises
+Three machines belong to the relay (what it accepts from a worker, a stage, a backbone) and three to clients (what each
+of them accepts from the relay). `receive(state, frame)` returns the next state and what to do, or raises
 ProtocolViolation; whatever is missing in `TRANSITIONS` is a violation. docs/protocol.md holds the same table.
 """
 
@@ -23,8 +23,10 @@ class _Name(Enum):
 
 class Machine(_Name):
     RELAY_WORKER = "relay, of a worker"
+    RELAY_STAGE = "relay, of a stage"
     RELAY_BACKBONE = "relay, of a backbone"
     CLIENT_WORKER = "worker, of the relay"
+    CLIENT_STAGE = "stage, of the relay"
     CLIENT_BACKBONE = "backbone, of the relay"
 
 
@@ -75,24 +77,26 @@ def _alive(machine: Machine, phase: Phase) -> dict[Key, Transition]:
 
 def _relay_side() -> dict[Key, Transition]:
     table: dict[Key, Transition] = {}
-    for machine in (_M.RELAY_WORKER, _M.RELAY_BACKBONE):
+    for machine in (_M.RELAY_WORKER, _M.RELAY_STAGE, _M.RELAY_BACKBONE):
         table[machine, _P.OPENING, _T.HELLO] = (_P.CHECKING, (_A.AUTHENTICATE,))
         table |= _alive(machine, _P.READY)
-    for kind in (_T.DISPATCH, _T.CHALLENGE, _T.CANCEL):
+    for kind in (_T.DISPATCH, _T.CHALLENGE, _T.STEP, _T.CANCEL):
         table[_M.RELAY_BACKBONE, _P.READY, kind] = (_P.READY, (_A.TO_WORKER,))
-    table |= _alive(_M.RELAY_WORKER, _P.DRAINING)
-    for phase in (_P.READY, _P.DRAINING):
-        for kind in (_T.RESULT, _T.ERROR):
-            table[_M.RELAY_WORKER, phase, kind] = (phase, (_A.TO_BACKBONE,))
-        table[_M.RELAY_WORKER, phase, _T.STATUS] = (phase, (_A.RECHECK,))
-    table[_M.RELAY_WORKER, _P.READY, _T.DRAIN] = (_P.DRAINING, (_A.ANNOUNCE_DRAIN,))
-    table[_M.RELAY_WORKER, _P.DRAINING, _T.DRAIN] = (_P.DRAINING, ())
+    for machine in (_M.RELAY_WORKER, _M.RELAY_STAGE):
+        table |= _alive(machine, _P.DRAINING)
+        for phase in (_P.READY, _P.DRAINING):
+            for kind in (_T.RESULT, _T.ERROR):
+                table[machine, phase, kind] = (phase, (_A.TO_BACKBONE,))
+            table[machine, phase, _T.STATUS] = (phase, (_A.RECHECK,))
+        table[machine, _P.READY, _T.DRAIN] = (_P.DRAINING, (_A.ANNOUNCE_DRAIN,))
+        table[machine, _P.DRAINING, _T.DRAIN] = (_P.DRAINING, ())
     return table
 
 
 def _client_side() -> dict[Key, Transition]:
     delivered = {
         _M.CLIENT_WORKER: (_T.DISPATCH, _T.CHALLENGE, _T.CANCEL),
+        _M.CLIENT_STAGE: (_T.STEP, _T.CANCEL),
         _M.CLIENT_BACKBONE: (_T.RESULT, _T.ERROR, _T.STATUS),
     }
     table: dict[Key, Transition] = {}
@@ -132,6 +136,7 @@ SHAPES = {
     _T.ROSTER: Shape(2, CHUNK_BYTES),
     _T.DISPATCH: Shape(1, CHUNK_BYTES, chunked=True, rows=True, request=True),
     _T.CHALLENGE: Shape(1, CHUNK_BYTES, chunked=True, rows=True, request=True),
+    _T.STEP: Shape(1, CHUNK_BYTES, chunked=True, rows=True, request=True),
     _T.CANCEL: Shape(0, 0),
     _T.RESULT: Shape(1, CHUNK_BYTES, chunked=True, rows=True, request=True),
     _T.ERROR: Shape(2, SMALL_JSON_BYTES, request=True),
@@ -141,7 +146,7 @@ SHAPES = {
     _T.STATUS: Shape(2, HELLO_BYTES),
     _T.DRAIN: Shape(0, 0),
 }
-_REQUESTS = (_T.DISPATCH, _T.CHALLENGE)
+_REQUESTS = (_T.DISPATCH, _T.CHALLENGE, _T.STEP)
 _RESULT_DTYPES = frozenset(map(int, ResultDtype))
 
 
@@ -196,9 +201,9 @@ def receive_run(state: State, run: Sequence[Frame]) -> tuple[State, tuple[Action
     return (state if transition[0] is phase else State(machine, transition[0])), transition[1]
 
 
-_RELAY_MACHINES = (_M.RELAY_WORKER, _M.RELAY_BACKBONE)
-_OPENING = {Role.WORKER: _M.RELAY_WORKER, Role.BACKBONE: _M.RELAY_BACKBONE}
-_CLIENT = {Role.WORKER: _M.CLIENT_WORKER, Role.BACKBONE: _M.CLIENT_BACKBONE}
+_OPENING = {Role.WORKER: _M.RELAY_WORKER, Role.STAGE: _M.RELAY_STAGE, Role.BACKBONE: _M.RELAY_BACKBONE}
+_CLIENT = {Role.WORKER: _M.CLIENT_WORKER, Role.STAGE: _M.CLIENT_STAGE, Role.BACKBONE: _M.CLIENT_BACKBONE}
+_RELAY_MACHINES = tuple(_OPENING.values())
 
 
 def read_preamble(message: Body) -> tuple[Role, memoryview]:
@@ -208,7 +213,8 @@ def read_preamble(message: Body) -> tuple[Role, memoryview]:
         return Role(view[0]), view[1:]
     except (IndexError, ValueError):
         first = f"0x{view[0]:02x}" if view else "nothing"
-        raise BadPreamble(f"the first byte must be 0x42 (backbone) or 0x57 (worker), not {first}") from None
+        known = "0x42 (backbone), 0x53 (stage) or 0x57 (worker)"
+        raise BadPreamble(f"the first byte must be {known}, not {first}") from None
 
 
 def accepted(role: Role) -> State:

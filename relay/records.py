@@ -17,6 +17,7 @@ from relay.frames import PROTOCOL_VERSION, Body
 
 Json = dict[str, Any]
 ReplicaState = Literal["pending", "live"]
+SessionRole = Literal["worker", "stage"]
 HELLO_BYTES = 64 * 1024
 SMALL_JSON_BYTES = 4 * 1024
 CAPABILITIES_BYTES = 4 * 1024
@@ -145,7 +146,10 @@ def _replicas(data: Json) -> tuple[Replica, ...]:
 
 @dataclass(frozen=True)
 class Hello:
-    """The client's first frame: who it is, what it computes, and (a worker) which replicas it holds."""
+    """The client's first frame: who it is, what it computes, and (a worker, a stage) which replicas it holds.
+
+    stages: of a backbone: the build of whose stages it wants to hear; empty: of none.
+    """
 
     token: str
     build: str
@@ -154,6 +158,7 @@ class Hello:
     capabilities: Json = field(default_factory=dict)
     replicas: tuple[Replica, ...] = ()
     protocol: int = PROTOCOL_VERSION
+    stages: str = ""
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
@@ -165,16 +170,18 @@ class Hello:
             capabilities=_capabilities(data),
             replicas=_replicas(data),
             protocol=_integer(data, "protocol", 32),
+            stages=_text(data, "stages", 128, default=""),
         )
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The relay's answer: `session` (worker) or `stream` (backbone), the other is 0; times in seconds, credit in bytes.
+    """The relay's answer: `session` (worker, stage) or `stream` (backbone), the other is 0; times in seconds, credit in
+    bytes.
 
     `credit_bytes` is what either side may send to one peer before that peer grants more; no grant may raise the
-    amount that is open above `credit_limit_bytes`. `relays`: addresses of this server's relays, for a worker whose
-    present one goes away.
+    amount that is open above `credit_limit_bytes`. A backbone has both for stages, too; 0: this relay has none.
+    `relays`: addresses of this server's relays, for a worker whose present one goes away.
     """
 
     session: int
@@ -183,6 +190,8 @@ class Welcome:
     credit_bytes: int
     credit_limit_bytes: int
     relays: tuple[str, ...] = ()
+    stage_credit_bytes: int = 0
+    stage_credit_limit_bytes: int = 0
 
     @classmethod
     def from_json(cls, data: Json) -> Self:
@@ -193,7 +202,13 @@ class Welcome:
             credit_bytes=_integer(data, "credit_bytes", 32),
             credit_limit_bytes=_integer(data, "credit_limit_bytes", 32),
             relays=tuple(url for url in _list(data, "relays", MAX_ADDRESSES) if is_relay_url(url)),
+            stage_credit_bytes=_integer({"stage_credit_bytes": 0, **data}, "stage_credit_bytes", 32),
+            stage_credit_limit_bytes=_integer({"stage_credit_limit_bytes": 0, **data}, "stage_credit_limit_bytes", 32),
         )
+
+    def to_json(self) -> Json:
+        """Without what is told to backbones only, where it is 0."""
+        return {name: value for name, value in self.__dict__.items() if value or not name.startswith("stage_")}
 
 
 @dataclass(frozen=True)
@@ -223,7 +238,7 @@ class Status:
 
 @dataclass(frozen=True)
 class RosterSession:
-    """One worker as backbones see it: only replicas that the worker says it holds and the market has leased to it."""
+    """One worker or stage as backbones see it: only replicas that it says it holds and the market has leased to it."""
 
     session: int
     node_id: str
@@ -231,10 +246,14 @@ class RosterSession:
     name: str
     capabilities: Json
     replicas: tuple[Replica, ...]
+    role: SessionRole = "worker"
 
     @classmethod
     def from_json(cls, value: object) -> Self:
         data = _object(value, "each session")
+        role = data.get("role", "worker")
+        if role not in ("worker", "stage"):
+            raise MessageError("role must be worker or stage")
         return cls(
             session=_integer(data, "session", 32),
             node_id=_text(data, "node_id", 128),
@@ -242,10 +261,13 @@ class RosterSession:
             name=_text(data, "name", 128),
             capabilities=_capabilities(data),
             replicas=_replicas(data),
+            role=role,
         )
 
     def to_json(self) -> Json:
-        return {**self.__dict__, "replicas": [replica.to_json() for replica in self.replicas]}
+        """The role of a worker is left out."""
+        entry = {**self.__dict__, "replicas": [replica.to_json() for replica in self.replicas]}
+        return entry if self.role == "stage" else {name: entry[name] for name in entry if name != "role"}
 
 
 @dataclass(frozen=True)

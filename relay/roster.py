@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from relay.codes import CloseCode, ErrorCode, RejectCode
-from relay.credit import CREDIT_BYTES, SendWindow, cost
+from relay.credit import CREDIT_BYTES, STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES, SendWindow, cost
 from relay.errors import CreditExceeded, ProtocolViolation
-from relay.frames import FLAG_MORE, FLAG_RELAY, HEADER_BYTES, Body, Frame, FrameType
+from relay.frames import FLAG_MORE, FLAG_RELAY, HEADER_BYTES, Body, Frame, FrameType, Role
 from relay.messages import cancel_frame, credit_frame, error_frame, read_credit, read_lease, roster_frames
 from relay.records import Json, Replica, RosterSession
 
@@ -52,16 +52,29 @@ class Link(Protocol):
 
 @dataclass
 class Pair:
-    """What one backbone and one worker may still send each other. held: grants of the worker not yet passed on."""
+    """What one backbone and one worker may still send each other. held: grants of the worker not yet passed on.
+
+    initial: what either could send before the other had granted anything.
+    """
 
     to_worker: SendWindow = field(default_factory=SendWindow)
     to_backbone: SendWindow = field(default_factory=SendWindow)
     held: int = 0
+    initial: int = CREDIT_BYTES
+
+    @classmethod
+    def of(cls, role: Role) -> "Pair":
+        """With a worker, or with a stage, whose windows are larger."""
+        if role is not Role.STAGE:
+            return cls()
+        sizes = (STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES)
+        return cls(SendWindow(*sizes), SendWindow(*sizes), initial=STAGE_CREDIT_BYTES)
 
 
 @dataclass
 class Worker:
-    """One worker session. `replicas`: what it holds and the market has leased to it, with the market's state."""
+    """One worker session, or a stage's. `replicas`: what it holds and the market has leased to it, with the market's
+    state."""
 
     session: int
     node_id: str
@@ -72,6 +85,7 @@ class Worker:
     link: Link
     replicas: tuple[Replica, ...] = ()
     draining: bool = False
+    role: Role = Role.WORKER
     pairs: dict[int, Pair] = field(default_factory=dict)
     _leases: frozenset[tuple[int, int]] = frozenset()
 
@@ -88,21 +102,34 @@ class Worker:
     def pair(self, stream: int) -> Pair:
         pair = self.pairs.get(stream)
         if pair is None:
-            pair = self.pairs[stream] = Pair()
+            pair = self.pairs[stream] = Pair.of(self.role)
         return pair
 
     def entry(self) -> RosterSession:
-        return RosterSession(self.session, self.node_id, self.kernel_class, self.name, self.capabilities, self.replicas)
+        return RosterSession(
+            session=self.session,
+            node_id=self.node_id,
+            kernel_class=self.kernel_class,
+            name=self.name,
+            capabilities=self.capabilities,
+            replicas=self.replicas,
+            role="stage" if self.role is Role.STAGE else "worker",
+        )
 
 
 @dataclass
 class Backbone:
-    """One backbone connection; it sees the workers of its build. `open`: (session, request) that await chunks."""
+    """One backbone connection; it sees the workers of its build, and the stages of another. `open`: (session, request)
+    that await chunks."""
 
     stream: int
     build: str
     link: Link
+    stages: str = ""
     open: set[tuple[int, int]] = field(default_factory=set)
+
+    def sees(self, worker: Worker) -> bool:
+        return worker.build == (self.stages if worker.role is Role.STAGE else self.build)
 
 
 class Roster:
@@ -132,11 +159,11 @@ class Roster:
             self.leave_worker(earlier.session)
             earlier.link.end(CloseCode.REPLACED, REPLACED_MESSAGE, RejectCode.REPLACED)
         self.workers[worker.session] = self._by_node[worker.node_id] = worker
-        self._tell(worker.build, joined=[worker.entry()])
+        self._tell(worker, joined=[worker.entry()])
 
     def join_backbone(self, backbone: Backbone) -> None:
         self.backbones[backbone.stream] = backbone
-        seen = [worker.entry() for worker in self.workers.values() if self._is_shown(worker, backbone.build)]
+        seen = [worker.entry() for worker in self.workers.values() if backbone.sees(worker) and not worker.draining]
         for frame in roster_frames(True, seen):
             backbone.link.push(frame)
 
@@ -147,9 +174,9 @@ class Roster:
             return
         if self._by_node.get(worker.node_id) is worker:
             del self._by_node[worker.node_id]
-        for backbone in self._backbones_of(worker.build):
+        for backbone in self._backbones_of(worker):
             backbone.open = {key for key in backbone.open if key[0] != session}
-        self._tell(worker.build, left=[session])
+        self._tell(worker, left=[session])
 
     def leave_backbone(self, stream: int) -> None:
         """Does nothing for a stream that has left already. Its workers drop what they still compute for it."""
@@ -168,7 +195,7 @@ class Roster:
             return
         worker.set_replicas(replicas)
         if not worker.draining:
-            self._tell(worker.build, joined=[worker.entry()])
+            self._tell(worker, joined=[worker.entry()])
 
     def drain(self, session: int) -> None:
         """The worker takes no new work; it stays until its answers are out."""
@@ -181,7 +208,7 @@ class Roster:
         """Sends a worker's frame, stamped, to every backbone of its build."""
         worker = self.workers.get(session)
         if worker is not None:
-            for backbone in self._backbones_of(worker.build):
+            for backbone in self._backbones_of(worker):
                 backbone.link.push(frame._replace(session=session, stream=backbone.stream))
 
     # --- frames -------------------------------------------------------------------------------------------------------
@@ -189,13 +216,13 @@ class Roster:
     # nothing in them has to change they go on as they are: that costs no copy of theirs, and nothing per frame.
 
     def to_worker(self, stream: int, run: Sequence[Frame], came: Came | None = None) -> None:
-        """Routes a run of DISPATCH, CHALLENGE or CANCEL. Raises ProtocolViolation when the backbone is at fault."""
+        """Routes a run of requests or CANCEL. Raises ProtocolViolation when the backbone is at fault."""
         backbone = self.backbones.get(stream)
         if backbone is None:
             return
         first = run[0]
         worker = self.workers.get(first.session)
-        if worker is None or worker.build != backbone.build:
+        if worker is None or not backbone.sees(worker):
             for frame in run:
                 self._refuse(backbone, frame, ErrorCode.NO_SESSION, "this session is not connected")
         elif first.type is FrameType.CANCEL:
@@ -213,7 +240,7 @@ class Roster:
             else:
                 for frame in allowed:
                     worker.link.push(frame._replace(stream=stream), counted=True)
-            if pair.held and pair.to_worker.remaining < CREDIT_BYTES // 2:
+            if pair.held and pair.to_worker.remaining < pair.initial // 2:
                 self._release(worker, backbone, pair)
 
     def to_backbone(self, session: int, run: Sequence[Frame], came: Came | None = None) -> None:
@@ -224,7 +251,7 @@ class Roster:
             return
         first = run[0]
         backbone = self.backbones.get(first.stream)
-        if backbone is None or backbone.build != worker.build:
+        if backbone is None or not backbone.sees(worker):
             # A backbone that left a moment ago. Its streams cost no credit, and nothing is kept.
             self.counters["dropped_no_stream"] += len(run)
             return
@@ -270,7 +297,7 @@ class Roster:
     def _release(self, worker: Worker, backbone: Backbone, pair: Pair) -> None:
         """Passes a worker's grants on as far as what it has read covers them: a client that grants and never reads
         would otherwise pile up its whole limit in this process, and again after each grant."""
-        room = CREDIT_BYTES + worker.link.read_bytes - worker.link.unread_bytes - pair.to_worker.remaining
+        room = pair.initial + worker.link.read_bytes - worker.link.unread_bytes - pair.to_worker.remaining
         passed = min(pair.held, room)
         # In pieces that are worth a frame, and no probe for less than that: each PONG comes back to here.
         if passed >= min(pair.held, RELEASE_BYTES) and passed >= HEADER_BYTES:
@@ -286,8 +313,11 @@ class Roster:
         if frame.chunk:
             allowed = key in backbone.open
         else:
-            allowed = worker.holds(frame.layer, read_lease(frame).claim_id)
-            if not allowed:
+            is_asked_right = (frame.type is FrameType.STEP) == (worker.role is Role.STAGE)
+            allowed = is_asked_right and worker.holds(frame.layer, read_lease(frame).claim_id)
+            if not is_asked_right:
+                self._refuse(backbone, frame, ErrorCode.WRONG_ROLE, "steps are for stages, and nothing else is")
+            elif not allowed:
                 self._refuse(backbone, frame, ErrorCode.NOT_LEASED, "the session holds no such claim in this layer")
         if not allowed:
             # The relay did not count these bytes, the backbone did.
@@ -307,14 +337,11 @@ class Roster:
             stamped = frame._replace(stream=backbone.stream)
             backbone.link.push(error_frame(stamped, code, message, FLAG_RELAY))
 
-    def _is_shown(self, worker: Worker, build: str) -> bool:
-        return worker.build == build and not worker.draining
+    def _backbones_of(self, worker: Worker) -> list[Backbone]:
+        return [backbone for backbone in self.backbones.values() if backbone.sees(worker)]
 
-    def _backbones_of(self, build: str) -> list[Backbone]:
-        return [backbone for backbone in self.backbones.values() if backbone.build == build]
-
-    def _tell(self, build: str, joined: Iterable[RosterSession] = (), left: Iterable[int] = ()) -> None:
-        backbones = self._backbones_of(build)
+    def _tell(self, about: Worker, joined: Iterable[RosterSession] = (), left: Iterable[int] = ()) -> None:
+        backbones = self._backbones_of(about)
         if backbones:
             for frame in roster_frames(False, list(joined), list(left)):
                 for backbone in backbones:

@@ -1,4 +1,4 @@
-"""A backbone's request to one worker and what may come of it, as the dispatcher and the backbone link pass them on.
+"""A backbone's request to a worker or stage and what may come of it, as dispatcher and backbone link pass them on.
 
 Plain values: no frames, no sockets.
 """
@@ -48,5 +48,30 @@ class Failed:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class StageStep:
+    """A message of a ring for the units of one claim.
+
+    session: key of a stage in the link's snapshot; message: what the stage reads (inference/ring/steps.py); rows: of
+    its batch, for the accounts of the relay; answer_bytes: the largest answer that is taken.
+    """
+
+    session: Hashable
+    fence: int
+    claim_id: int
+    message: bytes
+    answer_bytes: int
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StageAnswer:
+    """What a stage answered, unread."""
+
+    message: bytes
+
+
 Outcome = Result | Failed
 OnDone = Callable[[Outcome], None]
+StepOutcome = StageAnswer | Failed
+OnStepDone = Callable[[StepOutcome], None]

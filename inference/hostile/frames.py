@@ -22,6 +22,7 @@ SESSION: dict[str, object] = {
     "kernel_class": "numpy",
     "name": "x",
     "replicas": [REPLICA],
+    "role": "stage",
 }
 HELLO: dict[str, object] = {
     "protocol": 1,
@@ -29,6 +30,7 @@ HELLO: dict[str, object] = {
     "build": "0" * 32,
     "kernel_class": "numpy",
     "replicas": [REPLICA],
+    "stages": "1" * 32,
 }
 WELCOME: dict[str, object] = {
     "session": 5,
@@ -36,6 +38,8 @@ WELCOME: dict[str, object] = {
     "ping_seconds": 10,
     "credit_bytes": 1 << 20,
     "credit_limit_bytes": 1 << 22,
+    "stage_credit_bytes": 1 << 24,
+    "stage_credit_limit_bytes": 1 << 26,
 }
 JSON_BODIES: dict[FrameType, dict[str, object]] = {
     FrameType.HELLO: HELLO,
@@ -55,6 +59,7 @@ READERS: dict[FrameType, tuple[Callable[[Frame], object], ...]] = {
     FrameType.CREDIT: (messages.read_credit,),
     FrameType.DISPATCH: (messages.read_lease, messages.read_dispatch),
     FrameType.CHALLENGE: (messages.read_lease, messages.read_dispatch),
+    FrameType.STEP: (messages.read_lease, messages.read_step),
     FrameType.RESULT: (lambda frame: messages.read_result(frame, 2, 32),),
 }
 STATES = tuple(State(machine, phase) for machine in Machine for phase in Phase)
@@ -71,9 +76,11 @@ def samples() -> tuple[bytes, ...]:
         layer=3, session=5, request=9, lease=lease, pairs=pairs, rows=rows,
         result_dtype=ResultDtype.PARTIAL_F16, weights=np.ones(2, np.float32), kind=FrameType.CHALLENGE,
     )  # fmt: skip
+    step = messages.step_frame(layer=0, session=5, request=9, lease=lease, rows=2, step=bytes(64))
     frames = [
         *(Frame(kind, request=9, body=dump_json(body)) for kind, body in JSON_BODIES.items()),
         *(request, sums, request._replace(flags=FLAG_MORE), messages.result_frame(request, rows)),
+        *(step, messages.step_result_frame(step, b"answer")),
         *(
             messages.ping_frame(b"12345678"),
             messages.credit_frame(4096, session=5),
@@ -82,7 +89,7 @@ def samples() -> tuple[bytes, ...]:
         *(Frame(FrameType.DRAIN), Frame(FrameType.DISPATCH, rows=1, pairs=1, request=9, chunk=1, body=b"x" * 64)),
     ]
     encoded = [encode_frame(frame) for frame in frames]
-    return (*encoded, bytes([Role.WORKER]) + encoded[0], bytes([Role.BACKBONE]) + encoded[0], b"".join(encoded))
+    return (*encoded, *(bytes([role]) + encoded[0] for role in Role), b"".join(encoded))
 
 
 def odd_frame(dice: random.Random) -> bytes:

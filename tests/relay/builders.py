@@ -1,10 +1,11 @@
-"""Plain builders for the relay's tests: Alice runs the backbone, Bob hosts experts."""
+"""Plain builders for the relay's tests: Alice runs the backbone, Bob hosts experts, Dora a stage."""
 
 from relay.admission import Claim, Node, Standing
 from relay.errors import MarketAway
 from relay.records import Json, Replica
 
 BUILD = "0123456789abcdef" * 2
+STAGES = "5" * 32
 SHA256 = "ab" * 32
 
 
@@ -23,6 +24,16 @@ def claim(claim_id: int = 7, **fields: object) -> Claim:
     return Claim(**held)
 
 
+def stage_claim() -> Claim:
+    return claim(9, build=STAGES, layer=0, first=0, last=4)
+
+
+def stage_hello_json(**fields: object) -> Json:
+    """HELLO of a stage that holds the units [0, 4)."""
+    held = replica_json(claim_id=9, layer=0, first=0, last=4)
+    return hello_json(**{"token": "dora-token", "build": STAGES, "name": "Dora", "replicas": [held], **fields})
+
+
 def hello_json(**fields: object) -> Json:
     hello = {"protocol": 1, "token": "bob-token", "build": BUILD, "kernel_class": "numpy", "capabilities": {}}
     return {**hello, "name": "Bob", "replicas": [replica_json()], **fields}
@@ -36,9 +47,10 @@ class FakeMarket:
         self.standings = {
             "bob-token": Standing(Node("bob", "Bob", suspended=False), [claim()]),
             "carol-token": Standing(Node("carol", "Carol", suspended=False), [claim(claim_id=8)]),
+            "dora-token": Standing(Node("dora", "Dora", suspended=False, role="stage"), [stage_claim()]),
             "mallory-token": Standing(Node("mallory", "Mallory", suspended=True)),
         }
-        self.builds = {BUILD}
+        self.builds = {BUILD, STAGES}
         self.seen: list[str] = []
         self.left: list[str] = []
         self.newest: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """A relay inside the test's process: real `Connection`s behind a WebSocket server that is not an ASGI server.
 
-Bob's end is `ToyWorker`, built on the client that every worker uses.
+Bob's end is `ToyWorker`, Dora's `ToyStage`, built on the client that every worker and stage uses.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from relay.client import RelayClient
 from relay.connection import Connection, Timing
 from relay.errors import Rejected
 from relay.frames import MESSAGE_BYTES, Frame, FrameType, Role, RowDtype
-from relay.messages import error_frame, read_dispatch, result_frame, status_frame
+from relay.messages import error_frame, read_dispatch, read_step, result_frame, status_frame, step_result_frame
 from relay.records import Json
 from relay.roster import Roster
-from tests.relay.builders import FakeMarket, hello_json
+from tests.relay.builders import FakeMarket, hello_json, stage_hello_json
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 10) -> Any:
@@ -124,6 +124,8 @@ class ToyWorker:
     `answer` may be replaced; it gets the request and returns the frames to send, or None to say nothing.
     """
 
+    role = Role.WORKER
+
     def __init__(self, url: str | RelayAddresses, **hello: object) -> None:
         self.hello: Json = hello_json(**hello)
         self.answer: Callable[[Frame], Frame | None] = double_rows
@@ -131,7 +133,7 @@ class ToyWorker:
         self.frames: list[Frame] = []
         self.closed: list[str] = []
         self.rejected: Rejected | None = None
-        self.client = RelayClient(url, Role.WORKER, lambda: self.hello, self._on_frame, on_closed=self.closed.append)
+        self.client = RelayClient(url, self.role, lambda: self.hello, self._on_frame, on_closed=self.closed.append)
         self._thread = LoopThread()
         self._run = asyncio.run_coroutine_threadsafe(self._main(), self._thread.loop)
 
@@ -165,6 +167,20 @@ class ToyWorker:
         self._thread.loop.call_soon_threadsafe(self.client.stop)
         self._run.result(10)
         self._thread.close()
+
+
+class ToyStage(ToyWorker):
+    """Answers every step with its message backwards."""
+
+    role = Role.STAGE
+
+    def __init__(self, url: str | RelayAddresses, **hello: object) -> None:
+        super().__init__(url, **stage_hello_json(**hello))
+        self.answer = reversed_step
+
+
+def reversed_step(frame: Frame) -> Frame:
+    return step_result_frame(frame, bytes(read_step(frame)[1])[::-1])
 
 
 def double_rows(frame: Frame) -> Frame:

@@ -1,16 +1,12 @@
 """relay/connection.py: what two clients say to each other goes through, both ways."""
 
 from relay.codes import CloseCode
-from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES
-from relay.frames import Frame, FrameType, Role
-from relay.messages import (
-    credit_frame,
-    ping_frame,
-    read_roster,
-)
+from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES, STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES
+from relay.frames import Frame, FrameType, Role, split_frame
+from relay.messages import Lease, credit_frame, ping_frame, read_roster, step_frame, step_result_frame
 from relay.records import Welcome
 from relay.roster import Roster
-from tests.relay.builders import replica, replica_json
+from tests.relay.builders import STAGES, replica, replica_json, stage_hello_json
 from tests.relay.consumer_client import ALICE, Dial, dispatch, result
 
 
@@ -23,11 +19,44 @@ async def test_a_worker_and_a_backbone_are_welcomed_and_meet(dial: Dial) -> None
 
     assert session
     assert stream
-    assert alice.welcome == Welcome(0, stream, 5.0, CREDIT_BYTES, CREDIT_LIMIT_BYTES)
+    stage_credit = (STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES)
+    assert alice.welcome == Welcome(0, stream, 5.0, CREDIT_BYTES, CREDIT_LIMIT_BYTES, (), *stage_credit)
     assert change.full
     (joined,) = change.joined
     assert (joined.session, joined.node_id, joined.name, joined.kernel_class) == (session, "bob", "Bob", "numpy")
     assert joined.replicas == (replica().with_state("live"),)
+
+
+async def test_a_stage_has_larger_windows_and_is_shown_to_backbones_that_asked_for_stages(dial: Dial) -> None:
+    dora, alice, carol = dial(), dial(), dial()
+
+    session = (await dora.join(Role.STAGE, **stage_hello_json())).session
+    await alice.join(Role.BACKBONE, **ALICE, stages=STAGES)
+    await carol.join(Role.BACKBONE, **ALICE)
+    seen = read_roster(await alice.next(FrameType.ROSTER)).joined
+    unseen = read_roster(await carol.next(FrameType.ROSTER)).joined
+
+    assert dora.welcome == Welcome(session, 0, 5.0, STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES)
+    assert [(one.session, one.node_id, one.role, one.replicas[0].claim_id) for one in seen] == [
+        (session, "dora", "stage", 9)
+    ]
+    assert unseen == ()
+
+
+async def test_a_step_of_many_chunks_goes_to_the_stage_and_its_answer_back(dial: Dial) -> None:
+    dora, alice = dial(), dial()
+    session = (await dora.join(Role.STAGE, **stage_hello_json())).session
+    stream = (await alice.join(Role.BACKBONE, **ALICE, stages=STAGES)).stream
+    step = step_frame(layer=0, session=session, request=5, lease=Lease(1, 9), rows=512, step=bytes(6 << 20))
+
+    await alice.send(*split_frame(step))
+    chunks = [await dora.next(FrameType.STEP) for _ in split_frame(step)]
+    await dora.send(step_result_frame(chunks[0], b"computed"))
+    answer = await alice.next(FrameType.RESULT)
+
+    assert b"".join(chunk.body for chunk in chunks) == step.body
+    assert {(chunk.session, chunk.stream, chunk.rows) for chunk in chunks} == {(session, stream, 512)}
+    assert (answer.request, bytes(answer.body), answer.flags, answer.chunk) == (5, b"computed", 0, 0)
 
 
 async def test_a_request_and_its_result_are_routed_and_stamped(dial: Dial) -> None:

@@ -13,7 +13,7 @@ from tests.relay.builders import FakeMarket, hello_json
 from tests.relay.consumer_client import Dial
 
 
-@pytest.mark.parametrize("preamble", sorted(set(range(256)) - {0x42, 0x57}))
+@pytest.mark.parametrize("preamble", sorted(set(range(256)) - {0x42, 0x53, 0x57}))
 async def test_every_other_preamble_is_rejected(dial: Dial, preamble: int) -> None:
     client = dial()
     await client.open()
@@ -31,7 +31,13 @@ async def test_every_other_preamble_is_rejected(dial: Dial, preamble: int) -> No
         (Role.WORKER, {"token": "mallory-token"}, "suspended"),
         (Role.WORKER, {"build": "other"}, "build_mismatch"),
         (Role.WORKER, {"protocol": 2}, "protocol_version"),
+        (Role.WORKER, {"token": "dora-token"}, "wrong_role"),
+        (Role.STAGE, {"token": "nobody"}, "bad_token"),
+        (Role.STAGE, {"token": "bob-token"}, "wrong_role"),
+        (Role.STAGE, {"token": "alice-token"}, "wrong_role"),
+        (Role.STAGE, {"token": "dora-token", "build": "other"}, "build_mismatch"),
         (Role.BACKBONE, {"token": "nobody"}, "bad_token"),
+        (Role.BACKBONE, {"token": "dora-token"}, "wrong_role"),
         (Role.BACKBONE, {"token": "bob-token"}, "wrong_role"),
     ],
 )

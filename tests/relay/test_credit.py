@@ -11,7 +11,7 @@ from relay.frames import CHUNK_BYTES, FLAG_RELAY, Frame, FrameType, split_frame
 
 @pytest.mark.parametrize("kind", FrameType)
 def test_only_requests_and_answers_cost_credit_header_included(kind: FrameType) -> None:
-    counted = kind in (FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.RESULT, FrameType.ERROR)
+    counted = kind in (FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.STEP, FrameType.RESULT, FrameType.ERROR)
 
     assert cost(Frame(kind, body=bytes(10))) == (42 if counted else 0)
     assert cost(Frame(kind, flags=FLAG_RELAY, body=bytes(10))) == 0

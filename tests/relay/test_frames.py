@@ -49,6 +49,7 @@ TYPE_BYTES = {
     FrameType.RESULT: 0x13,
     FrameType.ERROR: 0x14,
     FrameType.CREDIT: 0x15,
+    FrameType.STEP: 0x16,
     FrameType.PING: 0x20,
     FrameType.PONG: 0x21,
     FrameType.STATUS: 0x22,

@@ -30,17 +30,21 @@ def well_formed(kind: FrameType) -> Frame:
     return Frame(kind, session=0, request=1, rows=rows, pairs=rows, body=bytes(size))
 
 
+ANSWERS = ["RESULT", "ERROR", "STATUS", "CREDIT", "PING", "PONG"]
 LEGAL: dict[tuple[Machine, Phase], dict[str, Phase | None]] = {
     (Machine.RELAY_WORKER, Phase.OPENING): {"HELLO": Phase.CHECKING},
     (Machine.RELAY_WORKER, Phase.CHECKING): {},
-    (Machine.RELAY_WORKER, Phase.READY): dict.fromkeys(["RESULT", "ERROR", "STATUS", "CREDIT", "PING", "PONG"])
-    | {"DRAIN": Phase.DRAINING},
-    (Machine.RELAY_WORKER, Phase.DRAINING): dict.fromkeys(
-        ["RESULT", "ERROR", "STATUS", "CREDIT", "PING", "PONG", "DRAIN"]
-    ),
+    (Machine.RELAY_WORKER, Phase.READY): dict.fromkeys(ANSWERS) | {"DRAIN": Phase.DRAINING},
+    (Machine.RELAY_WORKER, Phase.DRAINING): dict.fromkeys([*ANSWERS, "DRAIN"]),
+    (Machine.RELAY_STAGE, Phase.OPENING): {"HELLO": Phase.CHECKING},
+    (Machine.RELAY_STAGE, Phase.CHECKING): {},
+    (Machine.RELAY_STAGE, Phase.READY): dict.fromkeys(ANSWERS) | {"DRAIN": Phase.DRAINING},
+    (Machine.RELAY_STAGE, Phase.DRAINING): dict.fromkeys([*ANSWERS, "DRAIN"]),
     (Machine.RELAY_BACKBONE, Phase.OPENING): {"HELLO": Phase.CHECKING},
     (Machine.RELAY_BACKBONE, Phase.CHECKING): {},
-    (Machine.RELAY_BACKBONE, Phase.READY): dict.fromkeys(["DISPATCH", "CHALLENGE", "CANCEL", "CREDIT", "PING", "PONG"]),
+    (Machine.RELAY_BACKBONE, Phase.READY): dict.fromkeys(
+        ["DISPATCH", "CHALLENGE", "STEP", "CANCEL", "CREDIT", "PING", "PONG"]
+    ),
     (Machine.RELAY_BACKBONE, Phase.DRAINING): {},
     (Machine.CLIENT_WORKER, Phase.OPENING): {"WELCOME": Phase.READY, "REJECT": Phase.CLOSED},
     (Machine.CLIENT_WORKER, Phase.CHECKING): {},
@@ -49,6 +53,12 @@ LEGAL: dict[tuple[Machine, Phase], dict[str, Phase | None]] = {
     (Machine.CLIENT_WORKER, Phase.DRAINING): dict.fromkeys(
         ["DISPATCH", "CHALLENGE", "CANCEL", "CREDIT", "PING", "PONG", "DRAIN"]
     )
+    | {"REJECT": Phase.CLOSED},
+    (Machine.CLIENT_STAGE, Phase.OPENING): {"WELCOME": Phase.READY, "REJECT": Phase.CLOSED},
+    (Machine.CLIENT_STAGE, Phase.CHECKING): {},
+    (Machine.CLIENT_STAGE, Phase.READY): dict.fromkeys(["STEP", "CANCEL", "CREDIT", "PING", "PONG"])
+    | {"REJECT": Phase.CLOSED, "DRAIN": Phase.DRAINING},
+    (Machine.CLIENT_STAGE, Phase.DRAINING): dict.fromkeys(["STEP", "CANCEL", "CREDIT", "PING", "PONG", "DRAIN"])
     | {"REJECT": Phase.CLOSED},
     (Machine.CLIENT_BACKBONE, Phase.OPENING): {"WELCOME": Phase.READY, "REJECT": Phase.CLOSED},
     (Machine.CLIENT_BACKBONE, Phase.CHECKING): {},
@@ -93,10 +103,10 @@ def test_every_action_is_asked_for_by_some_transition() -> None:
     assert used == set(Action)
 
 
-def test_it_knows_two_roles_and_refuses_the_other_254_preambles() -> None:
+def test_it_knows_three_roles_and_refuses_the_other_253_preambles() -> None:
     for value in range(256):
         message = bytes([value]) + b"rest"
-        if value in (0x42, 0x57):
+        if value in (0x42, 0x53, 0x57):
             role, rest = read_preamble(message)
             assert (role, bytes(rest)) == (value, b"rest")
         else:
@@ -135,7 +145,7 @@ def test_it_refuses_a_body_below_or_above_the_bounds_of_its_kind(kind: FrameType
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_requests_and_results_come_in_chunks_and_have_rows(kind: FrameType) -> None:
     frame = well_formed(kind)
-    has_rows = kind in (FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.RESULT)
+    has_rows = kind in (FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.STEP, FrameType.RESULT)
 
     for changed in (frame._replace(flags=FLAG_MORE), frame._replace(chunk=1)):
         if has_rows:
@@ -149,15 +159,15 @@ def test_only_requests_and_results_come_in_chunks_and_have_rows(kind: FrameType)
 
 
 def test_requests_and_answers_need_a_number_and_requests_a_lease() -> None:
-    for kind in (FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.RESULT, FrameType.ERROR):
+    for kind in (FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.STEP, FrameType.RESULT, FrameType.ERROR):
         with pytest.raises(ProtocolViolation):
             check_shape(well_formed(kind)._replace(request=0))
-    dispatch = well_formed(FrameType.DISPATCH)
-    for size in range(16):
-        with pytest.raises(ProtocolViolation):
-            check_shape(dispatch._replace(body=bytes(size)))
+    for kind in (FrameType.DISPATCH, FrameType.CHALLENGE, FrameType.STEP):
+        for size in range(16):
+            with pytest.raises(ProtocolViolation):
+                check_shape(well_formed(kind)._replace(body=bytes(size)))
     with pytest.raises(ProtocolViolation):
-        check_shape(dispatch._replace(result_dtype=3))
+        check_shape(well_formed(FrameType.DISPATCH)._replace(result_dtype=3))
 
 
 def test_only_the_relay_sets_its_flag_and_cancels_whole_streams() -> None:

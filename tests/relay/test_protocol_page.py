@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from relay.client import MAX_BODY_BYTES
 from relay.codes import RETRY_REJECTS, CloseCode, ErrorCode, LinkCode, RejectCode
-from relay.credit import COUNTED, CREDIT_BYTES, CREDIT_LIMIT_BYTES
+from relay.credit import COUNTED, CREDIT_BYTES, CREDIT_LIMIT_BYTES, STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES
 from relay.frames import CHUNK_BYTES, HEADER, MESSAGE_BYTES, PROTOCOL_VERSION, Frame, FrameType, Role, decode_frames
 from relay.outbound import BACKBONE_LIMITS, WORKER_LIMITS
 from relay.protocol import SHAPES, TRANSITIONS, Machine, Phase, State, receive
@@ -91,8 +92,10 @@ def test_the_codes_are_those_of_the_code() -> None:
 
 
 def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
-    for number in (CREDIT_BYTES, CREDIT_LIMIT_BYTES):
+    for number in (CREDIT_BYTES, CREDIT_LIMIT_BYTES, STAGE_CREDIT_LIMIT_BYTES):
         assert f"({number:,})" in PAGE
+    assert f"({STAGE_CREDIT_BYTES:,}: 512 rows of 8,192 float32" in PAGE
+    assert f"bodies of {MAX_BODY_BYTES >> 20} MiB at most" in PAGE
     assert WORKER_LIMITS.control_bytes == 256 * 1024
     assert BACKBONE_LIMITS.control_bytes == 64 * 1024 * 1024
     assert f"version {PROTOCOL_VERSION}\n" in PAGE
@@ -102,6 +105,8 @@ MACHINES = {
     ("worker", "relay"): Machine.RELAY_WORKER,
     ("backbone", "relay"): Machine.RELAY_BACKBONE,
     ("relay", "worker"): Machine.CLIENT_WORKER,
+    ("stage", "relay"): Machine.RELAY_STAGE,
+    ("relay", "stage"): Machine.CLIENT_STAGE,
     ("relay", "backbone"): Machine.CLIENT_BACKBONE,
 }
 

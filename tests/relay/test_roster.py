@@ -3,13 +3,13 @@
 import pytest
 
 from relay.codes import CloseCode, RejectCode
-from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES, cost
+from relay.credit import CREDIT_BYTES, CREDIT_LIMIT_BYTES, STAGE_CREDIT_BYTES, STAGE_CREDIT_LIMIT_BYTES, cost
 from relay.errors import CreditExceeded, ProtocolViolation
-from relay.frames import CHUNK_BYTES, FLAG_MORE, FLAG_RELAY, Body, Frame, FrameType, encode_frame
-from relay.messages import LEASE, credit_frame, read_credit, read_refusal, read_roster
+from relay.frames import CHUNK_BYTES, FLAG_MORE, FLAG_RELAY, Body, Frame, FrameType, Role, encode_frame
+from relay.messages import LEASE, Lease, credit_frame, read_credit, read_refusal, read_roster, step_frame
 from relay.records import RosterChange
 from relay.roster import MAX_OPEN_REQUESTS, Backbone, Roster, Worker
-from tests.relay.builders import BUILD, replica
+from tests.relay.builders import BUILD, STAGES, replica
 
 
 class FakeLink:
@@ -54,10 +54,16 @@ class Swarm:
     def __init__(self) -> None:
         self.roster = Roster()
 
-    def backbone(self, build: str = BUILD) -> tuple[int, FakeLink]:
+    def backbone(self, build: str = BUILD, stages: str = "") -> tuple[int, FakeLink]:
         link, stream = FakeLink(), self.roster.new_number()
-        self.roster.join_backbone(Backbone(stream, build, link))
+        self.roster.join_backbone(Backbone(stream, build, link, stages))
         return stream, link
+
+    def stage(self, node_id: str = "dora", build: str = STAGES) -> tuple[int, FakeLink]:
+        link, session = FakeLink(), self.roster.new_number()
+        held = (replica(claim_id=9, layer=0, last=4),)
+        self.roster.join_worker(Worker(session, node_id, "Dora", build, "ggml", {}, link, held, role=Role.STAGE))
+        return session, link
 
     def worker(self, node_id: str = "bob", build: str = BUILD) -> tuple[int, FakeLink]:
         link, session = FakeLink(), self.roster.new_number()
@@ -110,6 +116,91 @@ def test_a_backbone_sees_only_workers_of_its_build(swarm: Swarm) -> None:
     assert [change.joined for change in link.changes()] == [()]
     assert read_refusal(link.frames[0]).code == "no_session"
     assert worker_link.frames == []
+
+
+def step(session: int, *, claim_id: int = 9, size: int = 100) -> Frame:
+    return step_frame(layer=0, session=session, request=1, lease=Lease(1, claim_id), rows=1, step=bytes(size))
+
+
+def test_a_backbone_sees_the_stages_that_it_asked_for_beside_its_workers(swarm: Swarm) -> None:
+    worker, _ = swarm.worker()
+    stage, _ = swarm.stage()
+    swarm.stage("erin", "another build")
+    _, link = swarm.backbone(stages=STAGES)
+    _, without = swarm.backbone()
+    later, _ = swarm.stage("frank")
+    swarm.roster.leave_worker(stage)
+
+    changes = link.changes()
+
+    assert [{one.session: one.role for one in change.joined} for change in changes] == [
+        {worker: "worker", stage: "stage"},
+        {later: "stage"},
+        {},
+    ]
+    assert changes[-1].left == (stage,)
+    assert [[one.session for one in change.joined] for change in without.changes()] == [[worker]]
+
+
+def test_a_stage_gets_steps_and_a_worker_never_does(swarm: Swarm) -> None:
+    worker, worker_link = swarm.worker()
+    stage, stage_link = swarm.stage()
+    stream, link = swarm.backbone(stages=STAGES)
+
+    swarm.roster.to_worker(stream, [step(stage)])
+    swarm.roster.to_worker(stream, [step(worker, claim_id=7)])
+    swarm.roster.to_worker(stream, [dispatch(stage, claim_id=9, layer=0)])
+    swarm.roster.to_worker(stream, [dispatch(stage, claim_id=9, layer=0)._replace(type=FrameType.CHALLENGE)])
+
+    assert [frame.type for frame in stage_link.frames] == [FrameType.STEP]
+    assert worker_link.frames == []
+    assert [read_refusal(frame).code for frame in link.take(FrameType.ERROR)] == ["wrong_role"] * 3
+    assert sum(map(read_credit, link.take(FrameType.CREDIT))) == cost(step(worker)) + 2 * cost(dispatch(stage))
+
+
+def test_a_step_needs_the_lease_that_it_names(swarm: Swarm) -> None:
+    stage, stage_link = swarm.stage()
+    stream, link = swarm.backbone(stages=STAGES)
+
+    swarm.roster.to_worker(stream, [step(stage, claim_id=8)])
+    swarm.roster.set_replicas(stage, ())
+    swarm.roster.to_worker(stream, [step(stage)])
+
+    assert [read_refusal(frame).code for frame in link.take(FrameType.ERROR)] == ["not_leased"] * 2
+    assert stage_link.frames == []
+
+
+def test_a_backbone_that_asked_for_no_stages_reaches_none(swarm: Swarm) -> None:
+    stage, stage_link = swarm.stage()
+    stream, link = swarm.backbone()
+
+    swarm.roster.to_worker(stream, [step(stage)])
+
+    assert read_refusal(link.take(FrameType.ERROR)[0]).code == "no_session"
+    assert stage_link.frames == []
+
+
+def test_windows_of_a_stage_are_larger_and_end_where_they_end(swarm: Swarm) -> None:
+    stage, _ = swarm.stage()
+    worker, _ = swarm.worker()
+    stream, _ = swarm.backbone(stages=STAGES)
+    chunk = step(stage, size=CHUNK_BYTES - LEASE.size)
+    count = STAGE_CREDIT_BYTES // cost(chunk)
+
+    for _ in range(count):
+        swarm.roster.to_worker(stream, [chunk])
+        swarm.roster.to_backbone(stage, [result(stream, CHUNK_BYTES)])
+
+    with pytest.raises(CreditExceeded):
+        swarm.roster.to_worker(stream, [chunk])
+    with pytest.raises(CreditExceeded):
+        swarm.roster.to_backbone(stage, [result(stream, CHUNK_BYTES)])
+    swarm.roster.grant_by_worker(stage, credit_frame(STAGE_CREDIT_LIMIT_BYTES - STAGE_CREDIT_BYTES, stream=stream))
+    with pytest.raises(CreditExceeded, match=str(STAGE_CREDIT_LIMIT_BYTES)):
+        swarm.roster.grant_by_worker(stage, credit_frame(STAGE_CREDIT_LIMIT_BYTES, stream=stream))
+    swarm.roster.to_worker(stream, [dispatch(worker)])
+    with pytest.raises(CreditExceeded, match=str(CREDIT_LIMIT_BYTES)):
+        swarm.roster.grant_by_worker(worker, credit_frame(CREDIT_LIMIT_BYTES, stream=stream))
 
 
 def test_it_routes_there_and_back_with_both_numbers_stamped(swarm: Swarm) -> None:
