@@ -35,6 +35,11 @@ def pairing_link(token: str, server_url: str) -> str:
     return f"{server_url.rstrip('/')}{reverse('worker')}#token={quote(token, safe='')}"
 
 
+def invite_link(code: str, server_url: str) -> str:
+    """`https://swarm.example/worker#invite=...`: the page that lends, for somebody who has no device here yet."""
+    return f"{server_url.rstrip('/')}{reverse('worker')}#invite={quote(code, safe='')}"
+
+
 def qr_svg(text: str, title: str) -> SafeString:
     """An inline SVG without scripts or styles, so that a strict content security policy lets it through.
 

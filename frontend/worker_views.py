@@ -14,9 +14,9 @@ from django.views.decorators.http import require_safe
 
 from frontend import authority, figures
 from frontend.security import isolated, page
-from frontend.worker_texts import texts
+from frontend.worker_texts import language
 from inference.stats import snapshot
-from market import offers
+from market import enrolment, offers
 from market.builds import BuildDescription
 from market.commands.nodes import NAME_LIMIT
 from market.coverage import CoverageSummary
@@ -57,8 +57,10 @@ def worker(request: HttpRequest) -> HttpResponse:
     shown = {
         "wanted": wanted,
         "presets": [vars(preset) for preset in wanted.presets] if wanted else [],
-        "texts": texts(),
+        "language": language(),
         "name_limit": NAME_LIMIT,
+        "registration": enrolment.mode().value,
+        "invite_limit": enrolment.CODE_LENGTH_LIMIT,
         "authority": authority.offered(),
     }
     return render(request, "frontend/worker.html", shown)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -17,6 +18,7 @@ from frontend.join_views import ANY_KERNEL, SESSION_KEY
 from frontend.owner import figures
 from frontend.owner.accounts import account_of, close_account, owner_page
 from frontend.owner.chart import chart
+from frontend.pairing import invite_link
 from market import commands, enrolment, queries
 from market.commands.nodes import NAME_LIMIT
 from market.commands.owners import PAYEE_LIMIT
@@ -108,7 +110,7 @@ def invite(request: HttpRequest) -> HttpResponse:
         code = enrolment.make_invite(request.POST.get("note", ""), by=BY, owner_id=owner_id)
     except MarketError as error:
         return _page(request, problem=str(error), status=error.status)
-    return _page(request, invite_code=code)
+    return _page(request, invite_code=code, invite_link=invite_link(code, settings.PUBLIC_URL))
 
 
 @owner_page

@@ -1,4 +1,4 @@
-"""What the tab says: every text of its scripts is known to the server, and is said in the language of the page."""
+"""What the tab says: every text of its scripts and every code that it meets is known, in the page's language."""
 
 import json
 import re
@@ -7,14 +7,28 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.test import Client
+from django.utils.translation import override
 from playwright.sync_api import expect
 from pytest_django import Settings
 
-from frontend.worker_texts import TEXTS
+from frontend.worker_texts import CODES, TEXTS, language
+from inference.benchmarks.wasm_page import WasmPage
+from inference.errors import GGUFError, UnknownBuild
+from market.errors import MarketError
+from relay.codes import RejectCode
 from tests.browser_worker import tab
 from tests.browser_worker.tab import Phone, choose, hide
 
-SCRIPTS = Path(settings.BASE_DIR) / "frontend" / "static" / "worker"
+ROOT = Path(settings.BASE_DIR)
+SCRIPTS = ROOT / "frontend" / "static" / "worker"
+# What a device is refused, beside the errors of market and files, and why it earns nothing.
+REFUSED = re.compile(r'(?:error_response|_Refusal)\(\s*\d+, "(\w+)"')
+IDLE = re.compile(r'^    "(\w+)": "[^"]+",$', re.MULTILINE)
+# Of the market, but never said to a device: accounts' and payouts' pages have them, and keys that no device gives.
+NOT_OF_DEVICES = {
+    "market_error", "append_only", "key_reused", "invites_used", "device_cap_reached", "not_available",
+    "nothing_to_pay", "same_person", "unknown_payout", "wrong_state", "provider_failed", "incident_in_force",
+}  # fmt: skip
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 # One text, or a choice between two.
 SAID = re.compile(r'\bsay\([^"()]*"([^"\n]+)"(?:\s*:\s*"([^"\n]+)")?')
@@ -36,15 +50,47 @@ def test_the_page_hands_over_the_texts_of_its_language_only(client: Client, sett
 
     def texts(language: str) -> dict[str, str]:
         source = client.get("/worker", headers={"accept-language": language}).content.decode()
-        found = re.search(r'<script id="texts" type="application/json">(.*?)</script>', source)
+        found = re.search(r'<script id="language" type="application/json">(.*?)</script>', source)
         assert found is not None
-        parsed: dict[str, str] = json.loads(found[1])
+        parsed: dict[str, str] = json.loads(found[1])["texts"]
         return parsed
 
     assert texts("en") == {}
     chinese = texts("zh-CN")
     assert set(chinese) == set(TEXTS)
     assert [text for text in chinese.values() if not CHINESE.search(text)] == ["{done} / {size}"]
+
+
+def codes_below(error: type[MarketError | GGUFError]) -> set[str]:
+    return {error.code}.union(*(codes_below(one) for one in error.__subclasses__()))
+
+
+def test_every_code_that_the_page_can_meet_has_a_text_in_both_languages() -> None:
+    edges = "".join((ROOT / path).read_text() for path in ("market/api_errors.py", "inference/slice_views.py"))
+    idle = (ROOT / "market" / "api.py").read_text().partition("_IDLE_MESSAGES = {")[2]
+    met = (codes_below(MarketError) - NOT_OF_DEVICES) | codes_below(GGUFError) | {UnknownBuild.code, *RejectCode}
+    met |= {*REFUSED.findall(edges), *IDLE.findall(idle), "cache_unreachable", "database_unreachable", "forbidden"}
+    met |= {"slice_changed", "range_required"}
+
+    with override("en"):
+        english = language()["codes"]
+    with override("zh-hans"):
+        chinese = language()["codes"]
+
+    assert set(CODES) == met
+    assert [code for code, text in english.items() if CHINESE.search(text)] == []
+    assert [code for code, text in chinese.items() if not CHINESE.search(text)] == []
+
+
+@pytest.mark.browser
+def test_what_the_server_says_is_said_by_its_code_else_in_its_own_words(page: WasmPage) -> None:
+    said = page.run("""async () => {
+      const { sayCode, speak } = await import("/texts.js");
+      speak({ texts: {}, codes: { suspended: "停用：{message}" } });
+      return [sayCode("suspended", "too slow"), sayCode("brand_new", "wait"), sayCode("toString", "no code of ours")];
+    }""")
+
+    assert said == ["停用：too slow", "wait", "no code of ours"]
 
 
 @pytest.mark.e2e

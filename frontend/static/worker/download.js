@@ -41,19 +41,16 @@ async function fill(kernel, { market, store, sha256, claim, manifest }, progress
   for (let number = 0; number < manifest.pieces.length; number++) {
     signal.throwIfAborted();
     const start = number * manifest.piece_bytes, stop = Math.min(start + manifest.piece_bytes, manifest.size);
-    const right = (piece) => piece?.length === stop - start && sha256.of(piece) === manifest.pieces[number];
     const place = () => kernel.bytes().subarray(start, stop);
-    const kept = await store.get(claim, number);
-    if (right(kept)) place().set(kept);
-    else {
+    const right = () => sha256.of(place()) === manifest.pieces[number];
+    if (!(await store.read(claim, number, place())) || !right()) {
       await fetchPiece(market, claim, start, place, right, signal);
       receivedBytes += stop - start;
       // What is stored is copied from an array of its own, the same one for all pieces: garbage is collected late.
       if (copy?.length !== stop - start) copy = new Uint8Array(stop - start);
       copy.set(place());
-      await store.put(claim, number, copy);
+      await store.write(claim, number, copy);
     }
-    kept?.buffer.transfer?.(0); // its memory goes now, not when garbage is collected
     progress(stop, manifest.size);
   }
   if (sha256.of(kernel.bytes()) !== manifest.sha256) throw new BadAnswer(say("the pieces do not give the slice of the manifest"));
@@ -66,7 +63,7 @@ async function fetchPiece(market, claim, start, place, right, signal) {
     let trouble;
     try {
       await market.range(claim, start, place(), signal);
-      if (right(place())) return;
+      if (right()) return;
       trouble = new BadAnswer(say("a piece of the slice arrived damaged"));
     } catch (error) {
       if (!(error instanceof ServerError) || (error.status && error.status < 500 && error.status !== 429)) throw error;

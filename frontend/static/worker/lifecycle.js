@@ -5,11 +5,11 @@ import { planClaims } from "./claim_plan.js";
 import { Connection } from "./connection.js";
 import { downloadSlice } from "./download.js";
 import { Market, ServerError, pause } from "./market.js";
-import { say } from "./texts.js";
+import { say, sayCode } from "./texts.js";
 import { bytes, describe, summary } from "./words.js";
 
 const HEARTBEATS_PER_LEASE = 4;
-const PENDING_SECONDS = 3, EARNINGS_SECONDS = 10, MOST_PAUSE_SECONDS = 60, PACE_SECONDS = 15;
+const FIRST_PENDING_SECONDS = 0.5, PENDING_SECONDS = 3, EARNINGS_SECONDS = 10, MOST_PAUSE_SECONDS = 60, PACE_SECONDS = 15;
 const RECLAIMED_AT_ONCE = 32;
 
 export class Lifecycle {
@@ -23,6 +23,7 @@ export class Lifecycle {
     this.slices = new Map(); // claim id -> {label, done, size, here}
     this.rests = new Map(restText ? [["page", restText]] : []); // who wants a rest -> why, in words
     this.failures = 0;
+    this.pendingRounds = 0; // one after the other, in which a claim was not live yet
     this.stopping = new AbortController();
     this.state = { phase: "starting", text: say("asking the server for work"), rows: 0, receivedBytes: 0, earnings: null, connected: false, slices: [] };
     this.connection = new Connection(this.holdings, {
@@ -159,7 +160,9 @@ export class Lifecycle {
     for (const claim of fetch) await this.acquire(claim);
     this.connect();
     await this.showEarnings();
-    return this.claims.some((claim) => claim.state !== "live") ? PENDING_SECONDS : Math.min(wait, EARNINGS_SECONDS);
+    const isPending = this.claims.some((claim) => claim.state !== "live");
+    this.pendingRounds = isPending ? this.pendingRounds + 1 : 0;
+    return isPending ? Math.min(PENDING_SECONDS, FIRST_PENDING_SECONDS * 2 ** (this.pendingRounds - 1)) : Math.min(wait, EARNINGS_SECONDS);
   }
 
   async claimMore(freeBytes, wait) {
@@ -169,7 +172,7 @@ export class Lifecycle {
     if (again.length) return { fetch: again, wait };
     const demand = await this.market.demand(freeBytes, build, this.kernels.types);
     this.nextDemand = performance.now() + demand.poll_seconds * 1000;
-    let why = demand.message || say("nothing is wanted");
+    let why = demand.reason ? sayCode(demand.reason, demand.message) : say("nothing is wanted");
     if (demand.ranges.length) {
       try {
         const fetch = await this.market.claimBest(freeBytes, build, this.kernels.types);
@@ -244,7 +247,7 @@ export class Lifecycle {
     if (!claims.length || !this.state.connected) return;
     const held = summary(claims);
     if (!claims.some((claim) => live.has(claim.claim_id))) this.tell({ phase: "checking", text: say("{held}: the server checks it", { held }) });
-    else if (me.reason) this.tell({ phase: "serving", text: say("holding {held}, but {why}", { held, why: me.message ?? me.reason }) });
+    else if (me.reason) this.tell({ phase: "serving", text: say("holding {held}, but {why}", { held, why: sayCode(me.reason, me.message ?? me.reason) }) });
     else this.tell({ phase: "serving", text: say("serving {held}", { held }) });
   }
 

@@ -1,10 +1,10 @@
 // The server's HTTP API as the worker sees it. inference/worker/market_client.py is the model.
 
-import { say } from "./texts.js";
+import { fillFrom } from "./body.js";
+import { say, sayCode } from "./texts.js";
 
 const ATTEMPTS = 4;
 const FIRST_PAUSE = 0.25;
-const READ_BYTES = 1 << 18;
 const RELAYS_MILLISECONDS = 3000;
 
 export const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
@@ -69,12 +69,8 @@ export class Market {
   async range(claim, start, target, signal) {
     const response = await this.request("GET", claim.slice_url, { Range: `bytes=${start}-${start + target.length - 1}` }, undefined, signal);
     if (response.status !== 206) throw await errorFrom(response);
-    let at = 0;
     try {
-      for await (const chunk of chunksOf(response.body)) {
-        target.set(chunk, at);
-        at += chunk.length;
-      }
+      await fillFrom(response.body, target);
     } catch {
       throw unreachable(); // cut off, or longer than it was asked for
     }
@@ -107,27 +103,9 @@ export class Market {
   }
 }
 
-// The parts of a body, through one buffer that is used again and again: a tab that takes 340 MB as arrays of their own holds
-// 150 MB of garbage before the browser collects it; so it holds 10. A part is only good until the next one is asked for.
-async function* chunksOf(body) {
-  let reader, buffer = null;
-  try {
-    reader = body.getReader({ mode: "byob" });
-    buffer = new ArrayBuffer(READ_BYTES);
-  } catch {
-    reader = body.getReader(); // a browser without byte streams
-  }
-  for (;;) {
-    const { done, value } = await (buffer ? reader.read(new Uint8Array(buffer)) : reader.read());
-    if (done) return;
-    yield value;
-    if (buffer) buffer = value.buffer;
-  }
-}
-
-// A new node: {node_id, token}. Throws ServerError.
-export async function register(name, kernelClass, budgetBytes) {
-  return new Market("none").call("POST", "/api/nodes", { name, kernel_class: kernelClass, budget_bytes: budgetBytes }, 1);
+// A new node: {node_id, token}. invite: the code, where registration is by invite, else "". Throws ServerError.
+export async function register(name, kernelClass, budgetBytes, invite) {
+  return new Market("none").call("POST", "/api/nodes", { name, kernel_class: kernelClass, budget_bytes: budgetBytes, invite }, 1);
 }
 
 const unreachable = () =>
@@ -140,5 +118,5 @@ async function errorFrom(response) {
   } catch {
     // A proxy's page, or no body: the status has to do.
   }
-  return new ServerError(response.status, code, message);
+  return new ServerError(response.status, code, sayCode(code, message));
 }

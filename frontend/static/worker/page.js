@@ -8,10 +8,10 @@ import { say, speak } from "./texts.js";
 import { draw, drawBattery, drawBudget, element } from "./view.js";
 
 const given = (id) => JSON.parse(element(id).textContent);
-const presets = given("presets"), texts = given("texts");
+const presets = given("presets"), language = given("language");
 const SERVICE_WORKER = "/worker-shell.js";
 
-speak(texts);
+speak(language);
 let worker = null;
 let state = null;
 let awake = null;
@@ -22,20 +22,30 @@ let lastRest = "";
 const preset = () => presets[Number(element("budget").value)];
 const show = (now) => draw(now, { lending: Boolean(worker), offered: presets.length > 0 });
 
-// --- registration by link: the token stands in the fragment, which no server ever sees ------------------------------------
-function takeToken() {
-  const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!token) return;
-  history.replaceState(null, "", location.pathname);
-  remembered.set("token", token);
+// --- registration by link: a token, or an invite, stands in the fragment, which no server ever sees ------------------------
+function takeFragment() {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  for (const key of ["token", "invite"]) {
+    if (!fragment.get(key)) continue;
+    remembered.set(key, fragment.get(key));
+    history.replaceState(null, "", location.pathname);
+  }
+}
+
+// Who is registered already needs no invite. Where everybody may register, the page has no such part.
+function drawAdmission() {
+  if (element("admission")) element("admission").hidden = Boolean(remembered.get("token"));
 }
 
 async function deviceToken() {
   const known = remembered.get("token");
   if (known) return known;
   const { expectedKernelClass } = await import("./kernels.js");
-  const { token } = await register(element("name").value, await expectedKernelClass(), preset().budget_bytes);
+  const invite = element("invite")?.value.trim() ?? "";
+  const { token } = await register(element("name").value, await expectedKernelClass(), preset().budget_bytes, invite);
   remembered.set("token", token);
+  remembered.set("invite", null);
+  drawAdmission();
   return token;
 }
 
@@ -53,13 +63,14 @@ async function lend() {
     lastRest = restReason();
     worker.postMessage({
       type: "start", token, relayUrl, name: element("name").value, budgetBytes: preset().budget_bytes, rest: lastRest,
-      battery: battery?.level ?? null, texts,
+      battery: battery?.level ?? null, language,
     });
     remembered.set("lending", "1");
     keepAwake();
     navigator.storage?.persist?.().catch(() => {}); // asks that the experts are not cleared away; a refusal changes nothing
   } catch (error) {
     ended({ phase: "refused", text: say("this device could not be registered: {why}", { why: error.message }) });
+    if (error.code === "bad_invite") element("invite")?.focus();
   }
 }
 
@@ -77,6 +88,7 @@ function ended(last) {
   awake = null;
   remembered.set("lending", null);
   if (last.code === "unknown_token" || last.code === "bad_token") remembered.set("token", null);
+  drawAdmission();
   show(last);
 }
 
@@ -149,7 +161,9 @@ function batteryAllowed() {
 }
 
 async function begin() {
-  takeToken();
+  takeFragment();
+  if (element("invite")) element("invite").value = remembered.get("invite") ?? "";
+  drawAdmission();
   element("insecure").hidden = isSecureContext;
   const known = presets.findIndex((one) => String(one.experts) === remembered.get("experts"));
   if (known >= 0) element("budget").value = known;

@@ -2,7 +2,7 @@
 
 import { CHUNK_BYTES, COUNTED, FLAG_RELAY, HEADER_BYTES, PROTOCOL_VERSION, RETRY_REJECTS, ROLE, TYPE } from "./constants.js";
 import { Reassembler, decodeFrames, encodeFrame, jsonBody, makeFrame, readJson, splitFrame } from "./frames.js";
-import { say } from "./texts.js";
+import { say, sayCode } from "./texts.js";
 
 const FIRST_DELAY = 0.25, MAX_DELAY = 30, GOOD_SECONDS = 10, MISSED_PINGS = 4, OPEN_SECONDS = 10;
 const MAX_BODY_BYTES = 16 << 20;
@@ -182,9 +182,10 @@ export class RelayLink {
   }
 
   refused({ code, message }) {
-    if (RETRY_REJECTS.has(code)) return this.fail(message || code);
+    const why = sayCode(code, message || code);
+    if (RETRY_REJECTS.has(code)) return this.fail(why);
     this.stop();
-    return this.onRefused({ code, message: message || code });
+    return this.onRefused({ code, message: why });
   }
 
   // Once per connection; plans the next attempt.

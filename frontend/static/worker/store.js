@@ -1,9 +1,11 @@
 // Pieces of slices in IndexedDB, which browsers offer at insecure addresses too. What cannot be kept is downloaded again.
-// Keys: BUILD/LAYER/FIRST-LAST/NUMBER for a piece, and .../size for the bytes of the whole slice.
+// Keys: BUILD/LAYER/FIRST-LAST/NUMBER for a piece, a Blob, and .../size for the bytes of the whole slice. A Blob is read as a
+// stream, into memory that is there; an array would come as a copy of a copy, both garbage.
 
+import { fillFrom } from "./body.js";
 import { say } from "./texts.js";
 
-const NAME = "expertswarm", PIECES = "pieces", SIZE = "size";
+const NAME = "expertswarm", VERSION = 2, PIECES = "pieces", SIZE = "size";
 const SPARE_BYTES = 8 << 20; // what the browser needs beside the pieces
 const KEY = /^([^/]+)\/(\d+)\/(\d+)-(\d+)\/size$/;
 
@@ -18,14 +20,20 @@ const committed = (transaction) => new Promise((resolve, reject) => {
   transaction.onabort = () => reject(transaction.error);
 });
 
+// What an older page kept in another form is downloaded again.
+function renew(database) {
+  for (const name of database.objectStoreNames) database.deleteObjectStore(name);
+  database.createObjectStore(PIECES);
+}
+
 export class PieceStore {
   // `trouble`: why nothing is kept (a private window, a full disk), empty while all is well.
   static async open() {
     const store = new PieceStore();
     store.trouble = "";
     try {
-      const opening = indexedDB.open(NAME, 1);
-      opening.onupgradeneeded = () => opening.result.createObjectStore(PIECES);
+      const opening = indexedDB.open(NAME, VERSION);
+      opening.onupgradeneeded = () => renew(opening.result);
       store.database = await done(opening);
     } catch (error) {
       store.note(error);
@@ -73,21 +81,36 @@ export class PieceStore {
     return this.database.transaction(PIECES, mode).objectStore(PIECES);
   }
 
-  // A Uint8Array, or null.
-  async get(claim, number) {
+  // Fills `target` with a piece; whether one of that size is here.
+  async read(claim, number, target) {
+    const piece = await this.get(claim, number);
+    if (piece?.size !== target.length) return false;
+    try {
+      return (await fillFrom(piece.stream(), target)) === target.length;
+    } catch {
+      return false; // its file is gone
+    }
+  }
+
+  async write(claim, number, piece) {
+    await this.put(claim, number, new Blob([piece]));
+  }
+
+  // null: nothing is kept under that name.
+  async get(claim, name) {
     if (!this.database) return null;
     try {
-      return (await done(this.table("readonly").get(PieceStore.folder(claim) + number))) ?? null;
+      return (await done(this.table("readonly").get(PieceStore.folder(claim) + name))) ?? null;
     } catch {
       return null;
     }
   }
 
-  async put(claim, number, piece) {
+  async put(claim, name, value) {
     if (!this.database) return;
     try {
       const table = this.table("readwrite");
-      table.put(piece, PieceStore.folder(claim) + number);
+      table.put(value, PieceStore.folder(claim) + name);
       await committed(table.transaction);
     } catch (error) {
       this.note(error);

@@ -1,6 +1,6 @@
 // The Web Worker: everything but the page. Messages:
-//   from the page  {type: "start", token, name, budgetBytes, relayUrl, rest, battery, texts}   once; rest: "" or why to begin
-//                  resting; texts: of texts.js
+//   from the page  {type: "start", token, name, budgetBytes, relayUrl, rest, battery, language}   once; rest: "" or why to
+//                  begin resting; language: of texts.js
 //                  {type: "budget", budgetBytes}
 //                  {type: "rest", text}        why to rest; "": go on
 //                  {type: "battery", level}    0 to 1, or null where it is not known
@@ -33,8 +33,8 @@ function report(state) {
   }, REPORT_MILLISECONDS);
 }
 
-async function start({ rest, battery, texts, ...given }) {
-  speak(texts);
+async function start({ rest, battery, language, ...given }) {
+  speak(language);
   try {
     const kernels = await openKernels();
     const sha256 = new Sha256(kernels.module), store = await PieceStore.open();

@@ -120,7 +120,8 @@ def test_by_invite_an_account_needs_a_code_that_another_account_made(
     client: Client, bob: User, settings: Settings
 ) -> None:
     settings.REGISTRATION = "invite"
-    code = Page(client.post("/me/invite", {"note": "Carol"}).content.decode()).text_of("invite-code")
+    shown = Page(client.post("/me/invite", {"note": "Carol"}).content.decode())
+    code = shown.text_of("invite-code")
     carol = Client()
     words = {"name": "carol", "password": PASSWORD}
 
@@ -128,6 +129,7 @@ def test_by_invite_an_account_needs_a_code_that_another_account_made(
     opened = carol.post("/me/sign-up", {**words, "invite": code})
     again = Client().post("/me/sign-up", {**words, "name": "dave", "invite": code})
 
+    assert shown.text_of("invite-link").endswith(f"/worker#invite={code}")
     assert [answer.status_code for answer in (refused, opened, again)] == [403, 302, 403]
     assert "invite code" in refused.content.decode()
     assert {login.user.username for login in OwnerLogin.objects.all()} == {"bob", "carol"}
