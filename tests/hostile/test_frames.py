@@ -12,10 +12,10 @@ from relay.protocol import read_preamble
 def test_the_valid_samples_are_of_every_kind() -> None:
     valid = samples()
 
-    kinds = {frame.type for message in valid[:-3] for frame in decode_frames(message)}
+    kinds = {frame.type for message in valid[:-4] for frame in decode_frames(message)}
 
     assert kinds == set(FrameType) - {FrameType.PONG}
-    assert {read_preamble(message)[0].name for message in valid[-3:-1]} == {"WORKER", "BACKBONE"}
+    assert {read_preamble(message)[0].name for message in valid[-4:-1]} == {"BACKBONE", "STAGE", "WORKER"}
 
 
 def test_most_odd_messages_decode_so_that_what_lies_behind_the_decoder_is_reached() -> None:
