@@ -64,7 +64,9 @@ MODEL_FOLDERS = _env.words(
     "MODEL_FOLDERS", [], "Folders whose GGUFs operators may index and publish; empty: only MODEL_PATH is served."
 )
 BACKBONE_LANES = _env.integer(
-    "BACKBONE_LANES", 2, "llama.cpp contexts that share the model; each computes one batch at a time.", minimum=1
+    "BACKBONE_LANES",
+    2,
+    "llama.cpp contexts that share the model; each computes one batch at a time; 0: all layers are on STAGES.",
 )
 BACKBONE_SEQUENCES = _env.integer("BACKBONE_SEQUENCES", 16, "Sequences generated at once, over all lanes.", minimum=1)
 BACKBONE_CONTEXT_TOKENS = _env.integer(
@@ -126,6 +128,31 @@ HOT_SET_MILLISECONDS = _env.integer(
     "HOT_SET_MILLISECONDS",
     0,
     "Time that those may take in one layer of one step; 0: as long as the workers' answers take (measured).",
+)
+STAGES = _env.words(
+    "STAGES",
+    [],
+    "HOST:PORT of stages (`python -m inference.stage`) on which the backbone serves rings; empty: none "
+    "(docs/stages.md).",
+)
+STAGE_SECRET = _env.text(
+    "STAGE_SECRET", "", "The secret that stages and backbone share; empty: the file stage.secret in VAR_DIR."
+)
+RING_LANES = _env.integer(
+    "RING_LANES",
+    1,
+    "Lanes on rings of stages; each has a place on every stage, several keep all of them busy.",
+    minimum=1,
+)
+RING_SEQUENCES = _env.integer(
+    "RING_SEQUENCES", 4, "Sequences generated at once on rings, over all their lanes.", minimum=1
+)
+RING_THREADS = _env.integer("RING_THREADS", 1, "Cores that each stage uses for one step of a ring.", minimum=1)
+RING_PATIENCE_SECONDS = _env.seconds(
+    "RING_PATIENCE_SECONDS", 60.0, "A step waits so long for somebody to replace a lost stage; then its answers fail."
+)
+RING_STEP_SECONDS = _env.seconds(
+    "RING_STEP_SECONDS", 60.0, "A ring that has not answered a step for so long is given up, and another one opened."
 )
 SLOW_STEP_SECONDS = _env.seconds(
     "SLOW_STEP_SECONDS", 1.0, "A layer that waited longer for its workers is named in the log, and for whom it waited."

@@ -19,7 +19,7 @@ class HostSettings:
     """Values of config/settings.py that a backbone needs; see docs/settings.md.
 
     relay_urls: empty: those that registered in Redis, and `relay_fallback` while there are none. hot_set_seconds: None:
-    the wait for workers as it is measured.
+    the wait for workers as it is measured. stages: addresses; empty: no rings.
     """
 
     model_path: Path
@@ -43,6 +43,13 @@ class HostSettings:
     kept_sequences: int = 0
     hot_set_bytes: int = 0
     hot_set_seconds: float | None = None
+    stages: tuple[str, ...] = ()
+    stage_secret: bytes = b""
+    ring_lanes: int = 1
+    ring_sequences: int = 4
+    ring_threads: int = 1
+    ring_patience_seconds: float = 60.0
+    ring_step_seconds: float = 60.0
 
 
 @dataclass(frozen=True)

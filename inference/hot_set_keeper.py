@@ -145,6 +145,6 @@ def core_share(lanes: int, threads: int) -> float:
 
     threads: cores over all lanes together, 0: all of this process.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores, lanes = len(os.sched_getaffinity(0)), max(1, lanes)
     per_lane = max(1, (threads or cores) // lanes)
     return min(1.0, cores / (lanes * per_lane))

@@ -22,6 +22,7 @@ from inference.challenge import ExpertOracle
 from inference.credit_spool import CreditSpool
 from inference.dispatch import Dispatcher
 from inference.engine import STOPPED, Engine
+from inference.errors import InferenceError
 from inference.findings import FindingReporter
 from inference.generation import GenerationRequest, TokenEvent
 from inference.gguf_index import open_index
@@ -31,6 +32,8 @@ from inference.hot_set_keeper import HotSetKeeper, core_share
 from inference.kernel import CpuRuntime, kernel_class_name
 from inference.layer_step import owner_of
 from inference.replica_table import ReplicaTable
+from inference.ring.directory import StageDirectory
+from inference.ring.policy import Rings
 from inference.token_stream import StreamedToken
 from inference.token_writer import TokenWriter
 from inference.trace_folder import make_room
@@ -136,6 +139,13 @@ class NodeHost:
             window_seconds=settings.window_seconds,
         )
         self._trusted: set[NodeClass] = set()
+        self.stages = StageDirectory(
+            settings.stages,
+            settings.stage_secret,
+            fingerprint=index.fingerprint,
+            layers=index.trunk_layers,
+            step_seconds=settings.ring_step_seconds,
+        )
         self.backend = SwarmBackend.install(self.dispatcher)
         self.backend.takes_weights = settings.policy.is_compact
         self.engine = Engine(
@@ -154,6 +164,7 @@ class NodeHost:
             trusted_lanes=self.dispatcher.trusted_lanes,
             prefill_tokens=settings.prefill_tokens,
             kept_sequences=settings.kept_sequences,
+            rings=self._rings(),
         )
         self.verifier = Verifier(
             index,
@@ -178,6 +189,17 @@ class NodeHost:
         self.writer = TokenWriter(self.redis)
         self.cancels = CancelListener(self.redis, self.engine.cancel)
 
+    def _rings(self) -> Rings | None:
+        settings = self.settings
+        if not settings.stages:
+            if not settings.lanes:
+                raise InferenceError("a backbone needs lanes of its own (BACKBONE_LANES) or stages (STAGES)")
+            return None
+        return Rings(
+            self.stages.open_line, self.stages.has_ring, settings.ring_lanes, settings.ring_sequences,
+            settings.ring_threads, settings.ring_patience_seconds,
+        )  # fmt: skip
+
     def start(self) -> None:
         """Publishes the build, starts every thread; raises InferenceError or redis.RedisError."""
         if self.settings.trace_dir:
@@ -187,6 +209,7 @@ class NodeHost:
         self.writer.start()
         self.findings.start()
         self.auditor.start()
+        self.stages.start()
         self.engine.start()
         self.hot_set.start()
         self.cancels.start()
@@ -202,6 +225,7 @@ class NodeHost:
         """Takes no new generations, waits up to `drain_seconds` for the running ones, sends the credit that is due."""
         NodeHost._current = None
         self._stop_status.set()
+        self.stages.stop()  # open rings go on; nobody waits for a lost stage any more
         self.engine.stop(drain_seconds)
         self.hot_set.stop()
         if not self.settings.relay_urls:
@@ -261,11 +285,22 @@ class NodeHost:
             "moments": {str(moment): count for moment, count in totals.moments.items()} if totals else {},
             "audits": dict(self.auditor.counts),
             "hot_set": self.hot_set.status(),
+            "rings": self._ring_status() if self.settings.stages else None,
             "failures": [[node, code, count] for (node, code), count in totals.failures.items()] if totals else [],
             "owners": {
                 node: {"seconds": seconds, "deviation_seconds": deviation, "answers": answers}
                 for node, (seconds, deviation, answers) in self.dispatcher.owner_times().items()
             },
+        }
+
+    def _ring_status(self) -> dict[str, Any]:
+        counts = self.engine.ring_counts()
+        return {
+            "is_whole": self.stages.has_ring(),
+            "stages": {address: [stage.first, stage.last] for address, stage in self.stages.known.items()},
+            "steps": counts.steps,
+            "rings_lost": counts.losses,
+            "replayed_tokens": counts.replayed_tokens,
         }
 
     def _publish_status(self) -> None:

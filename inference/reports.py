@@ -24,6 +24,7 @@ from inference.dispatch_policy import DispatchPolicy
 from inference.errors import InferenceError
 from inference.gguf_index import ModelIndex
 from inference.host_settings import HostSettings, MarketPort
+from inference.ring.wire import SHORTEST_SECRET
 from inference.verification import Verdict, Verification
 from market import commands, queries
 from market.builds import BuildDescription
@@ -63,6 +64,13 @@ def host_settings() -> HostSettings:
         kept_sequences=settings.BACKBONE_KEPT_SEQUENCES,
         hot_set_bytes=settings.HOT_SET_BYTES,
         hot_set_seconds=settings.HOT_SET_MILLISECONDS / 1000 or None,
+        stages=tuple(settings.STAGES),
+        stage_secret=stage_secret() if settings.STAGES else b"",
+        ring_lanes=settings.RING_LANES,
+        ring_sequences=settings.RING_SEQUENCES,
+        ring_threads=settings.RING_THREADS,
+        ring_patience_seconds=settings.RING_PATIENCE_SECONDS,
+        ring_step_seconds=settings.RING_STEP_SECONDS,
     )
 
 
@@ -92,6 +100,20 @@ def backbone_token() -> str:
         raise InferenceError(
             f"no backbone credential: set BACKBONE_TOKEN or start with `manage.py up`, which writes {path} ({error})"
         ) from error
+
+
+def stage_secret() -> bytes:
+    """What the stages and this backbone share; raises InferenceError when there is none, or a short one."""
+    path = settings.VAR_DIR / "stage.secret"
+    try:
+        secret: bytes = settings.STAGE_SECRET.encode() or path.read_bytes().strip()
+    except OSError as error:
+        raise InferenceError(
+            f"STAGES is set, but no secret: set STAGE_SECRET or write it to {path} ({error})"
+        ) from error
+    if len(secret) < SHORTEST_SECRET:
+        raise InferenceError(f"the secret of the stages must have at least {SHORTEST_SECRET} characters")
+    return secret
 
 
 def market_port() -> MarketPort:

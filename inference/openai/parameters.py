@@ -208,12 +208,19 @@ def _sampling(fields: Fields, logprobs: int | None, default_tokens: int) -> Samp
         max_tokens=_max_tokens(fields, default_tokens),
         logprobs=logprobs,
         ignore_eos=fields.flag("ignore_eos"),
+        low_latency=_is_low_latency(fields.take("latency")),
     )
     try:
         sampling.validate()
     except BadParameter as error:  # a bound that is narrower there than here
         raise errors.ApiError(400, str(error), code="invalid_value") from error
     return sampling
+
+
+def _is_low_latency(value: Any) -> bool:
+    if value not in (None, "low", "normal"):
+        raise errors.bad_value("latency", '"low" or "normal"')
+    return bool(value == "low")
 
 
 def _max_tokens(fields: Fields, default: int) -> int:

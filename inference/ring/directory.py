@@ -48,9 +48,10 @@ class StageDirectory:
         self._thread = threading.Thread(target=self._run, name="stages", daemon=True)
 
     def start(self) -> None:
-        """Looks once, then every LOOK_SECONDS in a thread."""
-        self.look()
-        self._thread.start()
+        """Looks once, then every LOOK_SECONDS in a thread; nothing where no stage is named."""
+        if self.addresses:
+            self.look()
+            self._thread.start()
 
     def stop(self) -> None:
         """Also ends the waiting of those who want a ring."""

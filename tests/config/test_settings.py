@@ -51,6 +51,8 @@ def test_no_other_module_reads_the_environment() -> None:
         "inference/demos/served.py",
         # The worker runs without settings; its token must not stand on a command line.
         "inference/worker/options.py",
+        # So does a stage, and so must its secret not.
+        "inference/stage/options.py",
         # The benchmark's own PostgreSQL, as the tests name it.
         "market/benchmarks/databases.py",
     }

@@ -52,6 +52,12 @@ def test_priority_is_a_small_whole_number() -> None:
         parse_completion({**body, "priority": 11})
 
 
+def test_latency_is_low_or_normal() -> None:
+    assert [completion(latency=value).sampling.low_latency for value in (None, "normal", "low")] == [False, False, True]
+    with pytest.raises(ApiError, match="latency"):
+        completion(latency="high")
+
+
 def test_null_means_absent() -> None:
     names = ("temperature", "seed", "stop", "n", "stream", "logprobs", "suffix", "best_of", "unheard_of")
 
