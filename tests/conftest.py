@@ -7,11 +7,17 @@ machine that must run everything, REQUIRE_ALL=1 turns every skip into a failure.
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pytest_django import Settings
 
 from config import embedded_redis
+from inference.chromium import chromium, chromium_path
+from tests.requirements_check import need
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 REQUIRE_ALL = os.environ.get("REQUIRE_ALL") == "1"
 
@@ -44,6 +50,14 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A private Redis server for the whole run, on a Unix socket; use `redis_database` to start from an empty one."""
     with embedded_redis.running(tmp_path_factory.mktemp("redis")) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Headless Chromium. Of a module only: while Playwright runs, no other event loop can in this thread."""
+    need("Chromium", chromium_path(), "apt-get install -y chromium")
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """`python -m frontend.screenshots [--folder docs/screenshots] [--only NAME]`: see `make screenshots`."""
 
 import argparse
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,35 +11,13 @@ from frontend.screenshots import worker_page
 from frontend.screenshots.pages import PAGES, SIZES, Shot
 from frontend.screenshots.scene import BUILD, OPERATOR, OWNER, PASSWORD
 from frontend.screenshots.site import ROOT, NotStarted, Site, demo_site
-from inference.benchmarks import wasm_page
+from inference.chromium import NoBrowser, chromium
 from inference.demos.replayed import DemoFailed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SETTLE_MILLISECONDS = 400
-
-
-class NoBrowser(RuntimeError):
-    """Chromium or Playwright is missing; the text says how to get it."""
-
-
-@contextmanager
-def chromium() -> Iterator["Browser"]:
-    """Debian's Chromium. Raises NoBrowser."""
-    path = shutil.which("chromium")
-    if path is None:
-        raise NoBrowser("Chromium is missing: apt-get install chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise NoBrowser("Playwright is missing: `make setup` installs requirements-dev.txt") from error
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 def log_in(page: "Page", url: str) -> None:
@@ -127,7 +103,7 @@ def main() -> int:
                     _pictures(browser, shots, arguments.folder, empty=empty)
         if any(arguments.only in f"worker-{state}" for state in worker_page.STATES):
             _tell(worker_page.pictures(arguments.folder))
-    except (NoBrowser, NotStarted, wasm_page.NoBrowser, DemoFailed) as error:
+    except (NoBrowser, NotStarted, DemoFailed) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inference.benchmarks.wasm_page import NoBrowser, chromium_path
+from inference.chromium import NoBrowser, chromium
 from inference.demos.replayed import DemoFailed
 from inference.demos.served import complete, running_server
 from inference.synthetic import DEMO_MODEL
@@ -129,25 +129,14 @@ def _downloading_and_serving(pages: WorkerPage, server: "RunFile") -> None:
 
 def pictures(folder: Path) -> list[Path]:
     """All of them, with a server and a browser of their own. Raises NoBrowser, DemoFailed."""
-    path = chromium_path()
-    if path is None:
-        raise NoBrowser("Chromium is missing: apt-get install chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise NoBrowser("Playwright is missing: `make setup` installs requirements-dev.txt") from error
     options = ("--workers", "1", "--budget", "8MB", "--lan", "--lan-name", HOST)
     quick = {"CREDIT_WINDOW_SECONDS": "2"}
     with (
+        chromium(f"--host-resolver-rules=MAP {HOST} 127.0.0.1") as browser,
         tempfile.TemporaryDirectory(prefix="screenshots-") as var_dir,
         running_server(DEMO_MODEL, Path(var_dir), options, environment=quick) as server,
-        sync_playwright() as playwright,
     ):
-        arguments = ["--no-sandbox", f"--host-resolver-rules=MAP {HOST} 127.0.0.1"]
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        found = take_all(browser, server, folder)
-        browser.close()
-    return found
+        return take_all(browser, server, folder)
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from config import embedded_redis
 from inference import backbone_status
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.report import Result
-from inference.benchmarks.wasm_page import NoBrowser, chromium_path
+from inference.chromium import chromium
 from inference.models import GenerationJob
 from market import presence, queries
 from market.benchmarks import databases, large
@@ -150,17 +150,9 @@ def _judged(result: Result, limits: list[tuple[bool, str]], note: str) -> Result
 # --- in the browser ---------------------------------------------------------------------------------------------------
 def _drawn(client: Client, sizes: Sizes) -> list[Result]:
     """What the first page loads, and how long the map takes to be drawn again. Raises NoBrowser."""
-    path = chromium_path()
-    if path is None:
-        raise NoBrowser("Chromium is missing: apt-get install chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise NoBrowser("Playwright is missing: `make setup` installs requirements-dev.txt") from error
     loaded: dict[str, int] = {}
     # Playwright's loop runs in this thread, and Django's database does not work inside a loop.
-    with ThreadPoolExecutor(1) as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with ThreadPoolExecutor(1) as server, chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
 
         def answer(route: Any) -> None:
@@ -175,7 +167,6 @@ def _drawn(client: Client, sizes: Sizes) -> list[Result]:
         first_load = sum(loaded.values())
         page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": THROTTLE})
         redraws = page.evaluate(REDRAW, {"count": sizes.redraws, "cells": f"/operator/cells?build={BUILD.fingerprint}"})
-        browser.close()
     drawn = Result("redraw", "ms", redraws["draw"], extra={"size": redraws["size"]})
     shown = Result("redraw after new cells", "ms", redraws["show"])
     load = Result("first load of coverage", "bytes", [float(first_load)], extra={"files": loaded})

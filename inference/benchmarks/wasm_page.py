@@ -8,6 +8,7 @@ import base64
 import shutil
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from inference.chromium import chromium
 from inference.rows import ByteArray, Float32Array, IntArray
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,10 +46,6 @@ SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "-
 ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 
 
-class NoBrowser(RuntimeError):
-    """Chromium or Playwright is missing; the text says how to get it."""
-
-
 class PageServer(ThreadingHTTPServer):
     """Serves the page, the worker's modules and, at /slice, the file `slice`."""
 
@@ -62,6 +60,10 @@ class PageServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://localhost:{self.server_port}"
+
+    def end(self) -> None:
+        self.shutdown()
+        self.server_close()
 
 
 class PageHandler(BaseHTTPRequestHandler):
@@ -94,11 +96,6 @@ class PageHandler(BaseHTTPRequestHandler):
         """Nothing: requests are not news."""
 
 
-def chromium_path() -> str | None:
-    """Debian's Chromium, where it is installed."""
-    return shutil.which("chromium")
-
-
 class WasmPage:
     """A tab whose worker has the kernel. Leaving the context ends the browser.
 
@@ -111,33 +108,25 @@ class WasmPage:
     ) -> None:
         self._options = options or {"threads": 1, "gpu": False}
         self._server = PageServer(ISOLATION if isolated else {})
-        self._arguments = ["--no-sandbox", *arguments]
+        self._arguments = arguments
+        self._open = ExitStack()
         self.started: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         """Raises NoBrowser."""
-        path = chromium_path()
-        if path is None:
-            raise NoBrowser("Chromium is missing: apt-get install chromium")
-        try:
-            from playwright.sync_api import sync_playwright
-        except ImportError as error:
-            raise NoBrowser("Playwright is missing: `make setup` installs requirements-dev.txt") from error
-        self._playwright = sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(executable_path=path, args=self._arguments)
-        self._page = self._browser.new_page()
-        self._page.goto(f"{self._server.address}/index.html")
-        self._page.wait_for_function("window.ready", timeout=60_000)
-        self.start(self._options)
+        with ExitStack() as opened:
+            opened.callback(self._server.end)
+            self._page = opened.enter_context(chromium(*self._arguments)).new_page()
+            self._page.goto(f"{self._server.address}/index.html")
+            self._page.wait_for_function("window.ready", timeout=60_000)
+            self.start(self._options)
+            self._open = opened.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._browser.close()
-        self._playwright.stop()
-        self._server.shutdown()
-        self._server.server_close()
+        self._open.close()
 
     def start(self, options: dict[str, Any]) -> None:
         """Computes with these options from now on; `started` says what came of them. No slice is open then."""

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from inference.benchmarks.wasm_page import WasmPage, chromium_path
+from inference.benchmarks.wasm_page import WasmPage
+from inference.chromium import chromium_path
 from tests.browser_worker import tab
 from tests.browser_worker.tab import Phone
 from tests.e2e.live_server import LiveServer, live_server

@@ -7,25 +7,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from frontend.screenshots.__main__ import NoBrowser, chromium, log_in
+from frontend.screenshots.__main__ import log_in
 from frontend.screenshots.pages import SIZES
 from frontend.screenshots.scene import BUILD
 from frontend.screenshots.site import Site, demo_site
-from inference.benchmarks.wasm_page import chromium_path
+from inference.chromium import NoBrowser, chromium
 from tests.e2e.test_pages import contrasts, width_of
-from tests.requirements_check import need
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 PAGES = ("", "series", "nodes", "builds", "requests", "alerts", "policy", f"layer/{BUILD.fingerprint}/3")
 Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    need("Chromium", chromium_path(), "apt-get install -y chromium")
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

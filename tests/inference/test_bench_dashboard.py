@@ -9,7 +9,7 @@ from django.core.management import call_command
 from pytest_django import DjangoDbBlocker
 
 from inference.benchmarks.dashboard import MEASURES
-from inference.benchmarks.wasm_page import chromium_path
+from inference.chromium import chromium_path
 from tests.requirements_check import need
 
 PAGES = {"coverage", "layer", "cell", "series", "nodes", "node", "builds", "requests", "alerts", "policy"}

@@ -7,22 +7,18 @@ in `test_relay_live.py`.
 import base64
 import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from relay.codes import CloseCode
 from relay.frames import CHUNK_BYTES, MESSAGE_BYTES, FrameType, encode_frame
 from relay.messages import cancel_frame, hello_frame
 from tests.relay.builders import hello_json
 from tests.relay.live_server import RawBackbone, Server
-from tests.requirements_check import need
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
-CHROMIUM = Path("/usr/bin/chromium")
 WORKER = """
 ([url, hello]) => {
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -62,18 +58,9 @@ WORKER = """
 """
 
 
-@pytest.fixture(scope="module")
-def pages() -> Iterator[Any]:
-    need("Chromium", CHROMIUM.exists(), "apt-get install -y chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(pages: Any) -> Iterator[Page]:
-    context = pages.new_context()
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context()
     yield context.new_page()
     context.close()
 

@@ -27,8 +27,8 @@ from inference.benchmarks.rtt import rtt
 from inference.benchmarks.scale.bench import scale
 from inference.benchmarks.scaling import scaling
 from inference.benchmarks.soak import DEFAULT_MINUTES, soak
-from inference.benchmarks.wasm_page import NoBrowser
 from inference.benchmarks.wire import wire
+from inference.chromium import NoBrowser
 
 BENCHMARKS = {
     "api": api,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
-from inference.benchmarks.wasm_page import chromium_path
+from inference.chromium import chromium, chromium_path
 from tests.e2e.processes import ROOT
 from tests.frontend.site import PASSWORD
 from tests.requirements_check import need
@@ -47,12 +47,9 @@ def site(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    path = chromium_path()
-    need("Chromium", path, "apt-get install chromium")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    need("Chromium", chromium_path(), "apt-get install chromium")
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="package")
