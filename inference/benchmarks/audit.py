@@ -18,6 +18,7 @@ import numpy as np
 
 from inference import liars
 from inference.audit import AuditCase, Ledger, NodeClass, Plan
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.report import Result
 from inference.challenge import ExpertOracle
 from inference.gguf_index import open_index
@@ -28,8 +29,6 @@ from inference.numpy_kernel import NumpyKernel
 from inference.rows import TYPE_Q8_K, Float32Array, IntArray
 from inference.slices import plan_slice, write_slice
 from inference.synthetic import DEMO_MODEL, demo_variant
-
-Progress = Callable[[float, str], None]
 
 LAYER, EXPERTS = 0, 32
 ANSWER_ROWS = 32

@@ -8,13 +8,14 @@ Backbone: the rig behind lines of 20 ms, with and without a hot set of a quarter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.backbone import Options
@@ -34,7 +35,6 @@ GOAL = 0.9
 EXPERT_BYTES = 1 << 20
 CALLS = 100  # of each layer between two readings
 
-Progress = Callable[[float, str], None]
 Trace = npt.NDArray[np.uint64]
 
 

@@ -6,13 +6,13 @@ its speed against that of one row. Case `wasm/sha256`: the digest that a tab com
 """
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.report import Result
 from inference.benchmarks.wasm_page import WasmPage
 from inference.kernel import CpuRuntime, GgmlKernel, quantize_rows
@@ -26,7 +26,6 @@ ROUND_SECONDS = 0.25
 PAIRS = 15
 DIGEST_BYTES = 32 << 20
 
-Progress = Callable[[float, str], None]
 Rows = Float32Array | ByteArray
 
 

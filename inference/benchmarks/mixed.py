@@ -10,18 +10,20 @@ kind, because nobody may starve.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client, obedient
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.placement import even
 from inference.benchmarks.rig.serving import Load, Options
-from inference.benchmarks.rig.site import Group, site
+from inference.benchmarks.rig.site import Group, Site, site
 from inference.gguf_index import open_index
 from inference.synthetic import DEMO_MODEL
 
@@ -31,7 +33,6 @@ GOAL = 0.95
 KINDS = (("short", 0.8, 16, 32), ("long", 0.2, 600, 32))
 BELOW, ABOVE = 0.7, 1.5
 
-Progress = Callable[[float, str], None]
 Answers = list[dict[str, Any]]
 Kinds = tuple[tuple[str, float, int, int], ...]
 
@@ -56,16 +57,22 @@ QUICK = Plan((("short", 0.5, 8, 6), ("long", 0.5, 200, 6)), capacity=2.0, below=
 def mixed(cache: Path, *, quick: bool, threads: int, progress: Progress) -> list[Result]:
     """Raises SideFailed."""
     plan = QUICK if quick else FULL
+    with serving_backbone(cache, threads) as (_, child, options):
+        floor = ROUND_TRIP * len(open_index(DEMO_MODEL).offered_layers)
+        return list(_measure(child, plan, options.sequences, floor, progress))
+
+
+@contextmanager
+def serving_backbone(cache: Path, threads: int) -> Iterator[tuple[Site, Client, Options]]:
+    """A backbone that takes requests, and uses the workers behind slow lines. Raises SideFailed."""
     index = open_index(DEMO_MODEL)
-    group = Group(
-        even(index.offered_layers, index.experts_per_layer, WORKERS), round_trip=ROUND_TRIP, processes=WORKERS
-    )
+    held = even(index.offered_layers, index.experts_per_layer, WORKERS)
+    group = Group(held, round_trip=ROUND_TRIP, processes=WORKERS)
     with site(DEMO_MODEL, cache / "rig", {GROUP: group}) as here:
         options = Options(str(DEMO_MODEL), here.url, threads=threads)
         with obedient("inference.benchmarks.rig.serving", options.to_json()) as child:
             child.ask(use=GROUP, workers=WORKERS)
-            floor = ROUND_TRIP * len(index.offered_layers)
-            return list(_measure(child, plan, options.sequences, floor, progress))
+            yield here, child, options
 
 
 def _measure(child: Client, plan: Plan, clients: int, floor: float, progress: Progress) -> Iterator[Result]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.report import Result, pair_ratio
 from inference.synthetic import DEMO_MODEL, shape122b, small_qwen35moe
 
@@ -31,8 +32,6 @@ GOAL = 0.97
 GOAL_BATCHES = (8, 64)
 PEER = "llama.cpp, use_extra_bufts=False"
 SEQUENCE_TOKENS = 1024
-
-Progress = Callable[[float, str], None]
 
 
 class SideFailed(RuntimeError):

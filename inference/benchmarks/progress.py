@@ -1,13 +1,16 @@
 """A progress bar on one line of a terminal; silent where nobody looks."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
 WIDTH = 24
+# Called with (share done 0..1, what is being done).
+Progress = Callable[[float, str], None]
 
 
 class ProgressBar:
-    """Call it with (share done 0..1, what is being done). Nothing is written when hidden or not on a terminal."""
+    """A `Progress`. Nothing is written when hidden or not on a terminal."""
 
     def __init__(self, stream: TextIO, *, hidden: bool = False) -> None:
         self._stream = stream

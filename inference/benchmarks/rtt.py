@@ -9,10 +9,11 @@ sequences on the same lanes give without a delay. `ratio` is the measured rate a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.backbone import Options
@@ -25,8 +26,6 @@ from inference.synthetic import DEMO_MODEL
 WORKERS = 2
 GOAL_MILLISECONDS, GOAL = 100, 0.85
 LIMIT_WHAT = "the lesser of sequences / (layers x round trip) and the rate without delay"
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ The model has random weights, 4 layers of 256 experts, top 8: the 122B's experts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.backbone import Options
@@ -31,8 +32,6 @@ from inference.synthetic import SMALL, shape122b
 
 GOAL = 0.9
 LIMIT_WHAT = "the lesser of workers x R / (layers x used experts) and the rate with workers that have no budget"
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)

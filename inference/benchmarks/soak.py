@@ -7,28 +7,22 @@ resident memory over the second half (the first fills caches and heaps), in mega
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import psutil
 
-from inference.benchmarks.mixed import GROUP, ROUND_TRIP, WORKERS
-from inference.benchmarks.relay.processes import obedient
+from inference.benchmarks.mixed import serving_backbone
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.report import Result
-from inference.benchmarks.rig.placement import even
-from inference.benchmarks.rig.serving import Load, Options
-from inference.benchmarks.rig.site import Group, site
-from inference.gguf_index import open_index
-from inference.synthetic import DEMO_MODEL
+from inference.benchmarks.rig.serving import Load
 
 DEFAULT_MINUTES = 20.0
 PART_SECONDS = 25.0
 LOAD = Load(rate=2.0, seconds=PART_SECONDS, kinds=(("short", 0.8, 16, 32), ("long", 0.2, 400, 32)))
 MEGABYTE = 1e6
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -46,28 +40,21 @@ def soak(
     """Raises SideFailed."""
     load = replace(LOAD, seconds=0.4, rate=8.0, kinds=(("short", 1.0, 8, 4),)) if quick else LOAD
     seconds = 2.0 if quick else 60.0 * minutes
-    index = open_index(DEMO_MODEL)
-    group = Group(
-        even(index.offered_layers, index.experts_per_layer, WORKERS), round_trip=ROUND_TRIP, processes=WORKERS
-    )
-    with site(DEMO_MODEL, cache / "rig", {GROUP: group}) as here:
-        options = Options(str(DEMO_MODEL), here.url, threads=threads)
-        with obedient("inference.benchmarks.rig.serving", options.to_json()) as child:
-            child.ask(use=GROUP, workers=WORKERS)
-            watched = {"backbone": psutil.Process(child.pid)}
-            for kind, processes in here.processes.items():
-                watched |= {f"{kind} {number}": process for number, process in enumerate(processes, start=1)}
-            samples: dict[str, list[Sample]] = {name: [] for name in watched}
-            began, answers, failed, part = time.monotonic(), 0, 0, 0
-            while (passed := time.monotonic() - began) < seconds or part < 4:
-                progress(min(1.0, passed / seconds), f"{answers} answers")
-                answer = child.ask(load=asdict(replace(load, seed=part)))
-                answers += len(answer["answers"])
-                failed += sum(one["finish"] != "length" for one in answer["answers"])
-                part += 1
-                for name, process in watched.items():
-                    look = Sample(time.monotonic() - began, process.memory_info().rss, process.num_fds())
-                    samples[name].append(look)
+    with serving_backbone(cache, threads) as (here, child, _):
+        watched = {"backbone": psutil.Process(child.pid)}
+        for kind, processes in here.processes.items():
+            watched |= {f"{kind} {number}": process for number, process in enumerate(processes, start=1)}
+        samples: dict[str, list[Sample]] = {name: [] for name in watched}
+        began, answers, failed, part = time.monotonic(), 0, 0, 0
+        while (passed := time.monotonic() - began) < seconds or part < 4:
+            progress(min(1.0, passed / seconds), f"{answers} answers")
+            answer = child.ask(load=asdict(replace(load, seed=part)))
+            answers += len(answer["answers"])
+            failed += sum(one["finish"] != "length" for one in answer["answers"])
+            part += 1
+            for name, process in watched.items():
+                look = Sample(time.monotonic() - began, process.memory_info().rss, process.num_fds())
+                samples[name].append(look)
     return list(as_results(samples, answers, failed))
 
 

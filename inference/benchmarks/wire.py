@@ -8,7 +8,7 @@ token has one expert at each of them: the dearest case. The limit is the formula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from inference.backend import ExpertCall
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.report import Result
 from inference.dispatch_book import Book
 from inference.dispatch_policy import DispatchPolicy
@@ -26,8 +27,6 @@ from relay.frames import CHUNK_BYTES, HEADER_BYTES, Frame, ResultDtype
 from relay.messages import Lease, dispatch_frame, result_frame, result_shape
 from relay.work import Dispatch, OnDone
 from relay.work import Result as Answer
-
-Progress = Callable[[float, str], None]
 
 TOKENS, USED, EXPERTS, WIDTH = 64, 8, 256, 3072
 OVERHEAD_LIMIT = 0.03

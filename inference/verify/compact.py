@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from inference.backend import ExpertCall, SwarmBackend
 from inference.dispatch import Dispatcher, DispatchPolicy
 from inference.gguf_index import open_index
-from inference.llama import Batch, Context, ContextSettings, Model
+from inference.llama import ContextSettings, Model
 from inference.synthetic import DEMO_MODEL
 from inference.verify.cases import Case, holdings
 from inference.verify.divergence import divergence
 from inference.verify.local_swarm import LocalSwarm
+from inference.verify.logits import Logits, logits_of
 from inference.verify.replay import max_abs_diff
 from relay.frames import ResultDtype
 
@@ -32,26 +32,6 @@ RESULTS = {"sums-f32": ResultDtype.PARTIAL_F32, "sums-f16": ResultDtype.PARTIAL_
 # another batch size does in plain llama.cpp; a wrong sum would part the distributions everywhere.
 KL_LIMIT, MEAN_KL_LIMIT, TOP1_LIMIT = 0.3, 0.005, 0.95
 SETTINGS = ContextSettings(sequence_tokens=POSITIONS, sequences=1, batch_tokens=BATCH, threads=1, outputs=BATCH)
-
-Logits = npt.NDArray[np.float32]
-
-
-def logits_of(model: Model, backend: SwarmBackend, tokens: list[int]) -> Logits:
-    """(tokens, n_vocab), BATCH tokens per decode, with the backend's present handler."""
-    with backend.lane(0, SETTINGS.threads):
-        context = Context(model, SETTINGS)
-    parts = []
-    with context:
-        batch = Batch(BATCH)
-        batch.wants_logits[:] = 1
-        for start in range(0, len(tokens), BATCH):
-            part = tokens[start : start + BATCH]
-            batch.size = len(part)
-            batch.tokens[: len(part)] = part
-            batch.positions[: len(part)] = np.arange(start, start + len(part))
-            assert context.decode(batch) == 0
-            parts.append(context.logits(len(part)).copy())
-    return np.concatenate(parts)
 
 
 def measure(result: str, out: Path, positions: int = POSITIONS) -> dict[str, Any]:
@@ -68,13 +48,13 @@ def measure(result: str, out: Path, positions: int = POSITIONS) -> dict[str, Any
     with Model(DEMO_MODEL) as model, LocalSwarm(index, holdings(case, index), out) as swarm:
         tokens = model.vocabulary.tokenize(HELD_OUT.read_text(), add_special=True, parse_special=False)[:positions]
         backend = SwarmBackend.install(ExpertCall.compute_all)
-        exact = logits_of(model, backend, tokens)
+        exact = logits_of(model, backend, tokens, SETTINGS, BATCH)
         dispatcher = Dispatcher(
             swarm, layers=index.trunk_layers, experts_per_layer=index.experts_per_layer, policy=policy
         )
         dispatcher.set_replicas(swarm.table)
         backend.handler, backend.takes_weights = dispatcher, True
-        compact = logits_of(model, backend, tokens)
+        compact = logits_of(model, backend, tokens, SETTINGS, BATCH)
     places = {str(place): int(rows) for place, rows in dispatcher.take_report().places.items()}
     return judged(exact, compact, places)
 

@@ -12,7 +12,7 @@ import json
 import logging
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from inference.worker.holdings import Holding, Holdings
@@ -28,10 +28,13 @@ READY = b"ready..."
 MAX_BODY_BYTES = 256 << 20
 
 
-def send_frame(channel: socket.socket, frame: Frame) -> None:
-    """Sends a whole frame, chunked as the relay asks for."""
-    for chunk in split_frame(frame):
-        message = encode_frame(chunk)
+def messages_of(frame: Frame) -> Iterator[bytes]:
+    """A whole frame, chunked as the relay asks for."""
+    return map(encode_frame, split_frame(frame))
+
+
+def send_messages(channel: socket.socket, messages: Iterable[bytes]) -> None:
+    for message in messages:
         channel.sendall(LENGTH.pack(len(message)) + message)
 
 
@@ -80,10 +83,8 @@ def open_holdings(path: Path, kernel: str, threads: int) -> Holdings:
     return holdings
 
 
-def reply_to(frame: Frame, holdings: Holdings) -> Frame | None:
-    """The answer to one frame; None for anything but a request."""
-    if frame.type not in (FrameType.DISPATCH, FrameType.CHALLENGE):
-        return None
+def reply_to(frame: Frame, holdings: Holdings) -> Frame:
+    """The answer to a request."""
     lease = read_lease(frame)
     holding = holdings.find(lease.claim_id)
     if holding is None or holding.claim.fence != lease.fence:
@@ -91,23 +92,35 @@ def reply_to(frame: Frame, holdings: Holdings) -> Frame | None:
     return answer(Job(frame, holding))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Answers expert requests on an inherited socket.")
+def arguments(description: str) -> argparse.Namespace:
+    """What LocalSwarm says to every kind of worker."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--holdings", type=Path, required=True)
     parser.add_argument("--kernel", default="ggml")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    holdings = open_holdings(options.holdings, options.kernel, options.threads)
+    return parser.parse_args()
+
+
+def serve(descriptor: int, reply: Callable[[Frame], Iterable[bytes]]) -> None:
+    """Says that the slices are open, then answers requests until the other side closes; reply: messages of an answer.
+
+    descriptor: of a socket, which is closed at the end.
+    """
     reader = FrameReader()
-    with socket.socket(fileno=options.socket) as channel:
-        send_frame(channel, ping_frame(READY))
+    with socket.socket(fileno=descriptor) as channel:
+        send_messages(channel, messages_of(ping_frame(READY)))
         while data := channel.recv(1 << 20):
             for frame in reader.feed(data):
-                reply = reply_to(frame, holdings)
-                if reply is not None:
-                    send_frame(channel, reply)
+                if frame.type in (FrameType.DISPATCH, FrameType.CHALLENGE):
+                    send_messages(channel, reply(frame))
+
+
+def main() -> None:
+    options = arguments("Answers expert requests on an inherited socket.")
+    holdings = open_holdings(options.holdings, options.kernel, options.threads)
+    serve(options.socket, lambda frame: messages_of(reply_to(frame, holdings)))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from inference.gguf_index import ModelIndex
 from inference.kernel import kernel_class_name
 from inference.replica_table import Replica, ReplicaTable
 from inference.slices import plan_slice, write_slice
-from inference.verify.expert_process import FrameReader, send_frame
+from inference.verify.expert_process import FrameReader, messages_of, send_messages
 from relay.errors import RelayError
 from relay.frames import Frame, FrameType
 from relay.messages import Lease, dispatch_frame, read_refusal, read_result
@@ -232,7 +232,7 @@ class LocalSwarm:
             return request
         try:
             with worker.sending:
-                send_frame(worker.channel, frame)
+                send_messages(worker.channel, messages_of(frame))
         except OSError as error:  # it was killed a moment ago; the reading thread will notice too
             self._finish(request, Failed("session_left", str(error)))
         return request

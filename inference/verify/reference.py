@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.backend import SwarmBackend
-from inference.llama import Batch, Context, ContextSettings, Model
+from inference.backend import ExpertCall, SwarmBackend
+from inference.llama import ContextSettings, Model
 from inference.synthetic import DEMO_MODEL
 from inference.verify.divergence import divergence
+from inference.verify.logits import Logits, logits_of
 from inference.verify.replay import max_abs_diff
 
 REFERENCE = Path(__file__).resolve().parents[2] / "tests" / "data" / "reference_logits.npz"
@@ -27,27 +28,12 @@ TOP1_LIMIT = 0.95
 # The conditions under which the logits were stored (models/MODEL_CARD.md).
 SETTINGS = ContextSettings(sequence_tokens=512, sequences=1, batch_tokens=512, threads=1, outputs=512)
 
-Logits = npt.NDArray[np.float32]
-
 
 def backbone_logits(tokens: npt.NDArray[np.int32], chunk: int) -> Logits:
     """(tokens, n_vocab) of the demo model with our expert backend, all experts local, `chunk` tokens per decode."""
-    backend = SwarmBackend.install(lambda call: call.compute_all())
+    backend = SwarmBackend.install(ExpertCall.compute_all)
     with Model(DEMO_MODEL) as model:
-        with backend.lane(0, SETTINGS.threads):
-            context = Context(model, SETTINGS)
-        with context:
-            batch = Batch(chunk)
-            batch.wants_logits[:] = 1
-            parts = []
-            for start in range(0, len(tokens), chunk):
-                part = tokens[start : start + chunk]
-                batch.size = len(part)
-                batch.tokens[: len(part)] = part
-                batch.positions[: len(part)] = np.arange(start, start + len(part))
-                assert context.decode(batch) == 0
-                parts.append(context.logits(len(part)).copy())
-    return np.concatenate(parts)
+        return logits_of(model, backend, tokens.tolist(), SETTINGS, chunk)
 
 
 def compare(theirs: Logits, ours: Logits) -> dict[str, Any]:

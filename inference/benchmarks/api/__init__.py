@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from inference.benchmarks.api.stack import Stack, running_stack
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.report import Result
 
 PEER = "the engine alone, same process"
 GOAL = 0.9
 MEGABYTE = 1e6
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inference.benchmarks.overhead import Progress, SideFailed
+from inference.benchmarks.overhead import SideFailed
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.names import BACKBONE_TOKEN, BUILD, LAYER
 from inference.benchmarks.relay.processes import Client, Server, client, serving
 from inference.benchmarks.report import Result, pair_ratio

@@ -12,7 +12,7 @@ server; no device that holds 40 MB can take part in that. Then a worker process 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from inference.benchmarks.overhead import SideFailed
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.backbone import Options
@@ -33,8 +34,6 @@ from inference.synthetic import DEMO_MODEL, SMALL, shape122b, small_qwen35moe
 PEER = "llama.cpp with its RPC backend"
 GOAL, GOAL_FROM = 1.0, 8
 GROUP = "workers"
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)

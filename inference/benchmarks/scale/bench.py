@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.benchmarks.api.stack import Child
-from inference.benchmarks.overhead import Progress
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client, client, serving
 from inference.benchmarks.report import Result
 from inference.benchmarks.scale.stack import ScaleStack, running_stack

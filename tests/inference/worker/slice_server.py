@@ -1,14 +1,14 @@
 """A real HTTP server in a thread that serves one slice with Range, and goes wrong on order."""
 
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from inference.slices import SliceManifest
+from tests.inference.worker import local_http
+from tests.inference.worker.local_http import QuietHandler
 
 MANIFEST_URL = "/api/slices/demo/manifest"
 SLICE_URL = "/api/slices/demo"
@@ -28,8 +28,7 @@ class SliceServer:
     authorizations: list[str | None] = field(default_factory=list)
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(QuietHandler):
     state: SliceServer
 
     def do_GET(self) -> None:
@@ -37,23 +36,14 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == MANIFEST_URL:
             self.answer(200, self.state.manifest.to_json().encode())
             return
-        start, last = (int(number) for number in self.headers["Range"].removeprefix("bytes=").split("-"))
-        self.state.ranges.append((start, last + 1))
+        start, end = self.piece()
+        self.state.ranges.append((start, end))
         fault = self.state.faults.popleft() if self.state.faults else None
-        body = self.state.data[start : last + 1]
+        body = self.state.data[start:end]
         if fault is None:
             self.answer(206, body)
         else:
             fault(self, body)
-
-    def answer(self, status: int, body: bytes, length: int | None = None) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
 
 
 def truncated(handler: Handler, body: bytes) -> None:
@@ -94,15 +84,5 @@ def broken_off(handler: Handler, body: bytes) -> None:
 @contextlib.contextmanager
 def serving(state: SliceServer) -> Iterator[SliceServer]:
     """Serve on a free loopback port; `state.url` is the address."""
-    handler = type("BoundHandler", (Handler,), {"state": state})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with local_http.serving(Handler, state=state) as state.url:
         yield state
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

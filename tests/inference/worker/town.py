@@ -5,19 +5,18 @@ lease, forget a token or run out of work at will.
 """
 
 import contextlib
-import json
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from inference.gguf_index import ModelIndex, open_index
 from inference.slices import SlicePlan, plan_slice, slice_manifest
+from tests.inference.worker.local_http import QuietHandler, serving
 
 DEMO_MODEL = Path(__file__).parents[3] / "models" / "qwen35moe-demo-q4_k_m.gguf"
 SLICE_PATH = re.compile(r"/api/slices/[0-9a-f]+/(\d+)/(\d+)-(\d+)(/manifest)?")
@@ -133,59 +132,32 @@ class Town:
         return claim
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     town: Town
 
     def _any(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         self.town.stuck.wait(10)
         if wanted := SLICE_PATH.fullmatch(self.path):
             self._slice(wanted)
             return
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
-        self._send(*self.town.answer(self.command, self.path, json.loads(raw) if raw else None, token))
+        self.answer(*self.town.answer(self.command, self.path, body, token))
 
     def _slice(self, wanted: re.Match[str]) -> None:
         plan = demo_plan(*(int(number) for number in wanted.groups()[:3]))
         if self.town.no_slices:
-            self._send(*refusal(503, "truncated", "the model file cannot be read"))
+            self.answer(*refusal(503, "truncated", "the model file cannot be read"))
         elif wanted[4]:
-            self._send(200, slice_manifest(plan, 100_000).to_json().encode())
+            self.answer(200, slice_manifest(plan, 100_000).to_json().encode())
         else:
-            start, last = (int(number) for number in self.headers["Range"].removeprefix("bytes=").split("-"))
-            self._send(206, plan.read(start, last + 1))
-
-    def _send(self, status: int, content: Any) -> None:
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+            self.answer(206, plan.read(*self.piece()))
 
     do_GET = do_POST = do_DELETE = _any
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A worker that was killed leaves broken connections behind; that is no news."""
 
 
 @contextlib.contextmanager
 def open_town(town: Town) -> Iterator[Town]:
     """Serve the town on a free loopback port."""
-    server = _Server(("127.0.0.1", 0), type("BoundHandler", (_Handler,), {"town": town}))
-    town.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(_Handler, town=town) as town.url:
         yield town
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
