@@ -34,16 +34,14 @@ from inference.groups import (
     within_cap,
 )
 from inference.hot_set_meter import StepTimes
-from inference.kernel import quantize_rows
 from inference.replica_table import LayerReplicas, Replica
-from inference.rows import ROW_TYPES, ByteArray, Float32Array, RowType, is_finite
+from inference.rows import Float32Array, is_finite
 from inference.slow_steps import ANSWERED, Wait
+from inference.step_wire import StepWire
 from inference.waiting import Arrival, Waiting
 from inference.work_report import Moment, RowPlace
-from relay.frames import ResultDtype
-from relay.work import Dispatch, Failed
+from relay.work import Failed
 
-RESULT_BYTES = 4  # float32 per value
 Values = Float32Array | npt.NDArray[np.float16]
 PLACES_HERE = {NOBODY: RowPlace.UNCOVERED, ALL_PAUSED: RowPlace.PAUSED, HERE: RowPlace.HOT}
 
@@ -90,19 +88,15 @@ class LayerStep:
         self._waited = 0.0
         self._landing_seconds = 0.0
         self.times = StepTimes()
-        self._slots, self._width = call.expert_ids.shape[1], call.hidden.shape[1]
+        self._slots = call.expert_ids.shape[1]
         self._numbers = itertools.count()
         self._flights: dict[int, Flight] = {}
         # Bytes that each owner moves in this step, there and back.
         self._planned: Counter[Hashable] = Counter()
         self._limits: dict[Hashable, tuple[float, float]] = {}
-        self._takes_sums = policy.is_compact and call.weights is not None
         self._next_deadline = 0.0
-        self._pairs: PairsByOwner
-        self._gathered: Float32Array | ByteArray | None = None
+        self._wire: StepWire
         self._missing: list[Group] = []
-        self._encoded: Float32Array | ByteArray = call.hidden
-        self._row_type = RowType.F32
         self._sums: list[tuple[Group, Values]] = []
         self._give_up_at = 0.0
 
@@ -115,7 +109,7 @@ class LayerStep:
             self.times = StepTimes(0.0, time.monotonic() - started, self._call.expert_ids.size)
             return
         self._give_up_at = time.monotonic() + self._policy.deadline_seconds
-        self._encode()
+        self._wire.encode()
         self._send(groups, is_retry=False)
         # What must be checked before its use is computed here while the answer is on its way.
         here = [local, *(self._flat(flight.group) for flight in self._flights.values() if flight.plan is Plan.BEFORE)]
@@ -176,15 +170,16 @@ class LayerStep:
         experts = self._call.expert_ids.ravel()
         groups: list[Group] = []
         local: list[IndexArray] = [np.empty(0, np.intp)]
-        self._pairs = PairsByOwner(owners[experts], experts, self._slots)
-        for owner, number, flat in self._pairs.parts():
+        pairs = PairsByOwner(owners[experts], experts, self._slots)
+        self._wire = StepWire(self._call, self._policy, pairs)
+        for owner, number, flat in pairs.parts():
             if owner < 0:
                 self.places[PLACES_HERE[owner]] += len(flat)
                 local.append(flat)
                 if owner == ALL_PAUSED:
                     self._missed.append(flat)
                 continue
-            group, rest = self._cut_to_cap(self._pairs.group(number, self._layer.replicas[owner]), flat, experts)
+            group, rest = self._cut_to_cap(pairs.group(number, self._layer.replicas[owner]), flat, experts)
             if len(rest):
                 self.places[RowPlace.OVER_CAP] += len(rest)
                 local.append(rest)
@@ -198,47 +193,29 @@ class LayerStep:
         replica = group.replica
         _, measured = self._limits_of(replica.session)
         cap = min(measured, self._policy.owner_bytes_limit) - self._planned[replica.session]
-        row_bytes, result_bytes = 4 * self._width, RESULT_BYTES * self._width
-        saved = self._saved_bytes(group) if self._gives_sums(replica) else 0
-        moved = group.moved_bytes(row_bytes, result_bytes) + saved
+        moved = self._wire.most_bytes(group)
         if moved <= cap:
             self._planned[replica.session] += moved
             return group, flat[:0]
-        kept = within_cap(experts[flat], row_bytes + result_bytes, cap)
-        self._planned[replica.session] += int(kept.sum()) * (row_bytes + result_bytes)
+        pair_bytes = self._wire.pair_bytes()
+        kept = within_cap(experts[flat], pair_bytes, cap)
+        self._planned[replica.session] += int(kept.sum()) * pair_bytes
         return Group(replica, group.tokens[kept], group.slots[kept]), flat[~kept]
 
     # --- sending ------------------------------------------------------------------------------------------------------
-    def _encode(self) -> None:
-        """All rows of the step in their wire form, quantised once for all owners."""
-        block_type = self._call.block_type if self._policy.row_type is not RowType.F32 else None
-        if block_type is not None:
-            self._encoded, self._row_type = quantize_rows(self._call.hidden, block_type), ROW_TYPES[block_type]
-
-    def _rows_for(self, replica: Replica) -> tuple[RowType, Float32Array | ByteArray]:
-        """(tokens, row) as this owner can read them."""
-        if self._row_type is RowType.Q8_0 and not replica.takes_q8_0:
-            return RowType.F32, self._call.hidden
-        return self._row_type, self._encoded
-
     def _send(self, groups: list[Group], *, is_retry: bool) -> None:
         numbers = [next(self._numbers) for _ in groups]
         sent_at = time.monotonic()
         requests = self._transport.submit_many(
             [
-                (self._request(group), partial(self.waiting.arrive, number))
+                (self._wire.request(group), partial(self.waiting.arrive, number))
                 for number, group in zip(numbers, groups, strict=True)
             ]
         )
-        result_bytes, sent_bytes = RESULT_BYTES * self._width, 0
+        sent_bytes = 0
         for number, group, request in zip(numbers, groups, requests, strict=True):
-            rows = self._rows_for(group.replica)[1]
-            row_bytes = rows.nbytes // len(rows)
             seconds, _ = self._limits_of(group.replica.session)
-            sent = group.moved_bytes(row_bytes, 0)
-            moved = sent + len(group.tokens) * result_bytes
-            if self._gives_sums(group.replica):
-                moved += self._saved_bytes(group)
+            sent, moved = self._wire.sent_and_moved_bytes(group)
             plan = self._auditor.plan(owner_of(group.replica)) if self._auditor else Plan.NONE
             self._flights[number] = Flight(group, request, sent_at, sent_at + seconds, plan, moved, is_retry)
             sent_bytes += sent
@@ -251,54 +228,6 @@ class LayerStep:
         if found is None:
             found = self._limits[session] = self._book.limits(session, self._policy)
         return found
-
-    def _request(self, group: Group) -> Dispatch:
-        """One frame's worth: every row once, pairs (row, expert)."""
-        replica = group.replica
-        gives_sums = self._gives_sums(replica)
-        row_type, encoded = self._rows_for(replica)
-        return Dispatch(
-            result_dtype=int(self._policy.result_dtype) if gives_sums else int(ResultDtype.F32),
-            weights=self._weights(group) if gives_sums else None,
-            session=replica.session,
-            layer=self._call.layer,
-            fence=replica.fence,
-            claim_id=replica.claim_id,
-            row_dtype=int(row_type),
-            rows=self._rows_of(group, encoded),
-            pairs=self._pairs_of(group),
-        )
-
-    def _rows_of(self, group: Group, encoded: Float32Array | ByteArray) -> Float32Array | ByteArray:
-        """Each row of a group once: a part of all rows that travel, gathered at the first that asks."""
-        if group.row_range is None or encoded is not self._encoded:
-            return encoded[group.rows[0]]
-        if self._gathered is None:
-            self._gathered = encoded[self._pairs.remote_rows]
-        return self._gathered[slice(*group.row_range)]
-
-    def _pairs_of(self, group: Group) -> npt.NDArray[np.uint16]:
-        """(pairs, 2): row, expert."""
-        if group.pairs is not None:
-            return group.pairs
-        pairs = np.empty((len(group.tokens), 2), np.uint16)
-        pairs[:, 0] = group.rows[1]
-        pairs[:, 1] = self._call.expert_ids[group.tokens, group.slots]
-        return pairs
-
-    def _gives_sums(self, replica: Replica) -> bool:
-        return self._takes_sums and replica.gives_sums
-
-    def _weights(self, group: Group) -> Float32Array:
-        assert self._call.weights is not None
-        return self._call.weights[group.tokens, group.slots]
-
-    def _saved_bytes(self, group: Group) -> int:
-        """What partial sums move instead of a row per pair (negative), and the weights."""
-        rows, width = len(group.rows[0]), self._width
-        size = 2 if self._policy.result_dtype is ResultDtype.PARTIAL_F16 else 4
-        saved: int = (rows * size - len(group.tokens) * RESULT_BYTES) * width + 4 * len(group.tokens)
-        return saved
 
     # --- collecting ---------------------------------------------------------------------------------------------------
     def _collect(self) -> None:
@@ -338,7 +267,7 @@ class LayerStep:
             return
         values = outcome.values
         self.moments[Moment.RECEIVED_BYTES] += values.nbytes
-        shape, kind = self._shape(group)
+        shape, kind = self._wire.answer_shape(group)
         if values.shape != shape or values.dtype != kind:
             self._fail(flight, RowPlace.BAD_SHAPE, "bad_shape")
         elif not is_finite(values):
@@ -358,17 +287,8 @@ class LayerStep:
         group = flight.group
         self.waits.append(Wait(group.replica.node_id, len(group.tokens), ended_at - flight.sent_at, outcome))
 
-    def _shape(self, group: Group) -> tuple[tuple[int, int], type[np.float32] | type[np.float16]]:
-        """What an answer must look like."""
-        if not self._gives_sums(group.replica):
-            return (len(group.tokens), self._width), np.float32
-        return (len(group.rows[0]), self._width), self._sum_kind()
-
-    def _sum_kind(self) -> type[np.float32] | type[np.float16]:
-        return np.float16 if self._policy.result_dtype is ResultDtype.PARTIAL_F16 else np.float32
-
     def _use(self, group: Group, values: Values) -> None:
-        if self._gives_sums(group.replica):
+        if self._wire.gives_sums(group.replica):
             # `weighted` may lie in the memory of `output`, which is still being filled.
             self._sums.append((group, values))
         else:
@@ -392,9 +312,9 @@ class LayerStep:
         """Rows are copied: llama.cpp writes over them after this call."""
         experts = self._call.expert_ids[group.tokens, group.slots]
         sums = None
-        if self._gives_sums(group.replica):
+        if self._wire.gives_sums(group.replica):
             rows, row_of_pair = group.rows
-            sums = Sums(row_of_pair, self._weights(group), len(rows), self._sum_kind())
+            sums = Sums(row_of_pair, self._wire.weights(group), len(rows), self._wire.sum_kind)
         return AuditCase(
             owner_of(group.replica), self._call.layer, self._call.hidden[group.tokens], experts, values, sums
         )
