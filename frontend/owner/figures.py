@@ -84,18 +84,16 @@ class Day:
         return self.held + self.released
 
 
-def device_ids(owner_id: str, *, erased: bool = True) -> list[str]:
-    """Devices of an account, newest first; erased ones too, unless they are not wanted: their past is the account's."""
-    nodes = Node.objects.filter(owner_id=owner_id)
-    if not erased:
-        nodes = nodes.filter(erased_at__isnull=True)
-    return list(nodes.order_by("-registered_at", "node_id").values_list("node_id", flat=True))
+def device_ids(owner_id: str) -> list[str]:
+    """Devices of an account, newest first. A device that was erased belongs to none any more."""
+    nodes = Node.objects.filter(owner_id=owner_id).order_by("-registered_at", "node_id")
+    return list(nodes.values_list("node_id", flat=True))
 
 
 def account(owner_id: str, page: str = "1") -> Account:
     """page: as asked for; whatever is no page of the list is its first or last one."""
     profile = OwnerProfile.objects.filter(owner_id=owner_id).first()
-    present = device_ids(owner_id, erased=False)
+    present = device_ids(owner_id)
     listed = Paginator(present, DEVICES_SHOWN)
     shown = listed.get_page(page)
     devices = [device for node_id in shown.object_list if (device := own_device(node_id)) is not None]
