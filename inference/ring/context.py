@@ -65,7 +65,8 @@ class RingCounts:
         self.losses += other.losses
         self.replayed_tokens += other.replayed_tokens
         self.step_seconds += other.step_seconds
-        self._add_stages(other.stage_seconds)
+        if other.stage_seconds:
+            self._add_stages(other.stage_seconds)
 
     def _add_stages(self, seconds: tuple[float, ...]) -> None:
         """A ring of another length than before begins anew: its stages are not the same."""

@@ -22,6 +22,7 @@ from inference.benchmarks.overhead import SideFailed, overhead
 from inference.benchmarks.progress import ProgressBar
 from inference.benchmarks.relay.bench import relay
 from inference.benchmarks.report import as_object, as_table
+from inference.benchmarks.ring.bench import ring
 from inference.benchmarks.rpc.bench import rpc
 from inference.benchmarks.rtt import rtt
 from inference.benchmarks.scale.bench import scale
@@ -29,6 +30,8 @@ from inference.benchmarks.scaling import scaling
 from inference.benchmarks.soak import DEFAULT_MINUTES, soak
 from inference.benchmarks.wire import wire
 from inference.chromium import NoBrowser
+from inference.ring.errors import RingError
+from inference.verify.stage_processes import StageNotStarted
 
 BENCHMARKS = {
     "api": api,
@@ -40,6 +43,7 @@ BENCHMARKS = {
     "mixed": mixed,
     "overhead": overhead,
     "relay": relay,
+    "ring": ring,
     "rpc": rpc,
     "rtt": rtt,
     "scale": scale,
@@ -56,6 +60,7 @@ class Command(BaseCommand):
         "api = streaming clients against the engine alone; "
         "market = events, replays, claims and offers on SQLite and PostgreSQL; "
         "audit = rows until a liar is caught, false alarms, cost; "
+        "ring = stages of one model on several processes, beside RPC's layer split; "
         "rpc = llama.cpp's RPC backend over the same lines; "
         "rtt = round trips and what hides them; "
         "scale = one and two web and relay processes, four writers, 2,000 devices that poll; "
@@ -85,7 +90,7 @@ class Command(BaseCommand):
         try:
             with ProgressBar(sys.stderr, hidden=options["json"]) as bar:
                 results = benchmark(cache, quick=options["quick"], threads=threads, progress=bar)
-        except (SideFailed, NoBrowser) as error:
+        except (SideFailed, NoBrowser, RingError, StageNotStarted) as error:
             raise CommandError(str(error)) from error
         if options["json"]:
             self.stdout.write(json.dumps(as_object(options["name"], results, settings.BASE_DIR), indent=2))
