@@ -4,13 +4,17 @@ An index is opened once per process and file; a file that was written anew is op
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
 
-from inference.errors import FileUnreadable, GGUFError, OutsideFolders, UnknownBuild
+from inference.errors import FileUnreadable, GGUFError, OutsideFolders, RangeOutside, UnknownBuild
 from inference.gguf_index import ModelIndex, open_index
+from inference.slices import SlicePlan, plan_slice
+from inference.stage_file import StageSource, open_stages
+from inference.stages import STAGE_LAYER, stage_fingerprint
 
 FILES_LIMIT = 200
 _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
@@ -23,17 +27,46 @@ def current_index() -> ModelIndex:
 
 def index_for(fingerprint: str) -> ModelIndex:
     """The index of a build by its fingerprint. Raises UnknownBuild for any other build, GGUFError as above."""
-    index = current_index()
-    if index.fingerprint == fingerprint:
-        return index
+    for index in _held():
+        if index.fingerprint == fingerprint:
+            return index
+    raise UnknownBuild(f"this server does not hold build {fingerprint}; ask /api/demand which build is served")
+
+
+def stages_of(index: ModelIndex) -> StageSource:
+    """What stages of a held model are cut from. Raises NoStages, GGUFError."""
+    state = index.path.stat()
+    return _open_stages(index.path, state.st_size, state.st_mtime_ns)
+
+
+def stages_for(fingerprint: str) -> StageSource:
+    """The same by the fingerprint of the stage build. Raises UnknownBuild, NoStages, GGUFError."""
+    for index in _held():
+        if stage_fingerprint(index.fingerprint) == fingerprint:
+            return stages_of(index)
+    raise UnknownBuild(f"this server does not hold stage build {fingerprint}; ask /api/demand which is served")
+
+
+def plan_for(build: str, layer: int, first: int, last: int, *, without_experts: bool = False) -> SlicePlan:
+    """The slice of a build of experts, or the stage of a stage build. Raises UnknownBuild, RangeOutside, CutRefused,
+    NoStages, GGUFError."""
+    try:
+        return plan_slice(index_for(build), layer, first, last)
+    except UnknownBuild:
+        source = stages_for(build)
+    if layer != STAGE_LAYER:
+        raise RangeOutside(f"layer {layer}; a stage build has layer {STAGE_LAYER} only, its units are runs of layers")
+    return source.plan(first, last, without_experts=without_experts)
+
+
+def _held() -> Iterator[ModelIndex]:
+    """The model of MODEL_PATH, then those of the folders. Raises GGUFError while the first cannot be used."""
+    yield current_index()
     for path in model_files():
         try:
-            found = _index(path)
+            yield _index(path)
         except GGUFError:
             continue  # a file that is no model of ours may lie beside one
-        if found.fingerprint == fingerprint:
-            return found
-    raise UnknownBuild(f"this server does not hold build {fingerprint}; ask /api/demand which build is served")
 
 
 def folders() -> list[Path]:
@@ -78,6 +111,11 @@ def _index(path: Path) -> ModelIndex:
     except OSError as error:
         raise FileUnreadable(f"{path}: {error.strerror}") from error
     return _open(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _open_stages(path: Path, size: int, modified: int) -> StageSource:
+    return open_stages(_open(path, size, modified))
 
 
 @lru_cache(maxsize=32)

@@ -14,7 +14,7 @@ from inference.slices import SliceManifest, SlicePlan, slice_manifest
 THREADS = 2
 ENTRIES = 1024
 
-Key = tuple[str, int, int, int]
+Key = tuple[str, int, int, int, bool]
 
 
 class ManifestCache:
@@ -28,7 +28,7 @@ class ManifestCache:
 
     def get(self, plan: SlicePlan) -> Future[SliceManifest]:
         """The manifest, or the promise of it; a failure (GGUFError) is told to those who wait and not remembered."""
-        key = (plan.build, plan.layer, plan.first, plan.last)
+        key = (plan.build, plan.layer, plan.first, plan.last, plan.without_experts)
         with self._lock:
             future = self._futures.get(key)
             if future is None or (future.done() and (future.cancelled() or future.exception() is not None)):

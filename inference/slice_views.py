@@ -1,5 +1,8 @@
 """Slices over HTTP: a manifest and byte ranges, for nodes that have claimed exactly the range.
 
+Stages are slices of a stage build, whose one layer counts units; with `?experts=0` they have holes in the place of
+their experts.
+
 Measured on Daphne: it buffers whatever a view hands over and never waits for a slow client. So an answer carries at
 most RESPONSE_BYTES, whatever range was asked for; a client fetches a slice piece by piece and a stalled one holds one
 piece of memory. A request for a whole slice above that size is therefore refused, not streamed.
@@ -16,11 +19,11 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from inference.builds import index_for
+from inference.builds import plan_for
 from inference.byte_range import Span, requested_span
-from inference.errors import GGUFError, RangeOutside, UnknownBuild
+from inference.errors import CutRefused, GGUFError, NoStages, RangeOutside, UnknownBuild
 from inference.manifest_cache import ManifestCache
-from inference.slices import PIECE_BYTES, SliceManifest, SlicePlan, plan_slice
+from inference.slices import PIECE_BYTES, SliceManifest, SlicePlan
 from market import queries
 
 RESPONSE_BYTES = PIECE_BYTES
@@ -53,10 +56,10 @@ def slice_view(view: SliceView) -> UrlView:
                 raise _Refusal(405, "method_not_allowed", "use GET or HEAD", {"Allow": "GET, HEAD"})
             numbers = int(layer), int(first), int(last)
             await sync_to_async(_check_claim)(request.headers.get("Authorization", ""), build, *numbers)
-            return await view(request, await _in_thread(_plan, build, *numbers))
+            return await view(request, await _in_thread(_plan, build, *numbers, request.GET.get("experts") == "0"))
         except _Refusal as refusal:
             return refusal.response
-        except (UnknownBuild, RangeOutside) as error:
+        except (UnknownBuild, RangeOutside, CutRefused, NoStages) as error:
             return _Refusal(404, error.code, str(error)).response
         except GGUFError as error:
             return _Refusal(503, error.code, str(error)).response
@@ -78,8 +81,8 @@ def _check_claim(authorization: str, build: str, layer: int, first: int, last: i
         raise _Refusal(403, "not_claimed", "this node has no open claim of exactly this range; claim it first")
 
 
-def _plan(build: str, layer: int, first: int, last: int) -> SlicePlan:
-    return plan_slice(index_for(build), layer, first, last)
+def _plan(build: str, layer: int, first: int, last: int, without_experts: bool) -> SlicePlan:
+    return plan_for(build, layer, first, last, without_experts=without_experts)
 
 
 @slice_view

@@ -14,7 +14,16 @@ from math import prod
 from pathlib import Path
 
 from inference.errors import NoStages
-from inference.gguf_header import Header, TensorInfo, encode_array, encode_header, encode_uint32, row_bytes
+from inference.gguf_header import (
+    DEFAULT_ALIGNMENT,
+    Header,
+    TensorInfo,
+    align,
+    encode_array,
+    encode_header,
+    encode_uint32,
+    row_bytes,
+)
 from inference.gguf_index import EXPERT_TENSOR, ModelIndex
 from inference.gguf_split import read_parts
 from inference.slices import SlicePlan, read_span, segment
@@ -73,7 +82,8 @@ class StageSource:
         a stage file of several units is never larger than their sum and a header."""
         units = range(self.cuts.units)
         return tuple(
-            sum(tensor.size for tensor in self._stage(unit, unit + 1, without_experts=False)) for unit in units
+            sum(align(tensor.size, DEFAULT_ALIGNMENT) for tensor in self._stage(unit, unit + 1, without_experts=False))
+            for unit in units
         )
 
     @cached_property
@@ -99,7 +109,7 @@ class StageSource:
         segments = tuple(
             segment(None if tensor.is_hole else tensor.file, tensor.source.offset, tensor.size) for tensor in tensors
         )
-        return SlicePlan(self.cuts.build, STAGE_LAYER, first_unit, last_unit, header, segments)
+        return SlicePlan(self.cuts.build, STAGE_LAYER, first_unit, last_unit, header, segments, without_experts)
 
     # --- tensors ------------------------------------------------------------------------------------------------------
     def _stage(self, first_unit: int, last_unit: int, *, without_experts: bool) -> Iterator[StageTensor]:

@@ -75,7 +75,7 @@ async def download_slice(
         if await asyncio.to_thread(_whole, path, manifest):
             return Download(path, manifest.sha256, manifest.size, 0)
         done = await asyncio.to_thread(_verified_pieces, partial, manifest)
-        _check_room(store, manifest.size - done * manifest.piece_bytes)
+        _check_room(store, _missing_bytes(manifest, done))
         received = await _missing_pieces(source, claim, manifest, partial, done, progress)
         if not await asyncio.to_thread(_whole, partial, manifest):
             partial.unlink(missing_ok=True)
@@ -119,6 +119,9 @@ async def _missing_pieces(
     for number in range(done, len(manifest.pieces)):
         if progress is not None:
             progress(number * manifest.piece_bytes, manifest.size)
+        if manifest.is_hole(number):
+            await asyncio.to_thread(_append_hole, partial, manifest.piece_size(number))
+            continue
         piece, piece_received = await _piece(source, claim, manifest, number)
         await asyncio.to_thread(_append, partial, piece)
         received += piece_received
@@ -194,6 +197,17 @@ def _verified_pieces(partial: Path, manifest: SliceManifest) -> int:
             done += 1
         file.truncate(min(done * manifest.piece_bytes, manifest.size))
     return done
+
+
+def _missing_bytes(manifest: SliceManifest, done: int) -> int:
+    """What is still to come; holes take no room."""
+    numbers = range(done, len(manifest.pieces))
+    return sum(manifest.piece_size(number) for number in numbers if not manifest.is_hole(number))
+
+
+def _append_hole(partial: Path, size: int) -> None:
+    with partial.open("ab") as file:
+        file.truncate(file.tell() + size)
 
 
 def _append(partial: Path, piece: bytes) -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from inference.builds import current_index, index_at, index_for, model_files
-from inference.errors import FileUnreadable, OutsideFolders, UnknownBuild
+from inference.builds import current_index, index_at, index_for, model_files, plan_for, stages_for, stages_of
+from inference.errors import CutRefused, FileUnreadable, OutsideFolders, RangeOutside, UnknownBuild
 from inference.gguf_index import open_index
 from inference.synthetic import split
 from tests.model_files import DEMO_MODEL, tiny_moe
@@ -114,3 +114,20 @@ def test_a_set_whose_later_part_lies_outside_is_refused(folder: Path, tmp_path: 
 
     with pytest.raises(OutsideFolders):
         index_at(str(folder / first.name))
+
+
+def test_a_plan_is_found_by_the_build_of_experts_or_of_stages(settings: Settings) -> None:
+    settings.MODEL_PATH = DEMO_MODEL
+    model = current_index()
+    stages = stages_of(model)
+
+    assert plan_for(model.fingerprint, 3, 5, 7).build == model.fingerprint
+    assert plan_for(stages.cuts.build, 0, 1, 2) == stages.plan(1, 2)
+    assert plan_for(stages.cuts.build, 0, 0, 1, without_experts=True).without_experts
+    assert stages_for(stages.cuts.build) is stages
+    with pytest.raises(RangeOutside, match="layer 1; a stage build has layer 0 only"):
+        plan_for(stages.cuts.build, 1, 0, 1)
+    with pytest.raises(CutRefused):
+        plan_for(stages.cuts.build, 0, 0, 3)
+    with pytest.raises(UnknownBuild, match="stage build feed"):
+        plan_for("feed" * 8, 0, 0, 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inference.gguf_header import read_header
 from inference.gguf_index import open_index
 from inference.slices import SliceFile
 from inference.synthetic import split
@@ -47,6 +48,32 @@ def test_slice_writes_a_slice_and_says_its_digest(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "sha256" in done.stdout
     assert SliceFile.open(target).build == open_index(DEMO_MODEL).fingerprint
+
+
+def test_slice_writes_a_stage_whole_or_without_experts(tmp_path: Path) -> None:
+    whole, bare = tmp_path / "whole.gguf", tmp_path / "bare.gguf"
+
+    done = manage("slice", DEMO_MODEL, "--layers", "4:8", "-o", whole)
+    without = manage("slice", DEMO_MODEL, "--layers", "4:8", "--without-experts", "-o", bare)
+
+    assert (done.returncode, done.stderr, without.returncode) == (0, "", 0)
+    assert read_header(whole).metadata["qwen35moe.block_count"] == 4
+    assert "its experts must come from the swarm" in without.stdout
+    assert bare.stat().st_size == whole.stat().st_size
+    assert bare.stat().st_blocks < whole.stat().st_blocks // 4
+
+
+def test_slice_refuses_cuts_that_cannot_work_and_options_that_do_not_belong_together(tmp_path: Path) -> None:
+    target = tmp_path / "out.gguf"
+
+    done = manage("slice", DEMO_MODEL, "--layers", "4:7", "-o", target)
+    mixed = manage("slice", DEMO_MODEL, "--layers", "0:4", "--layer", "1", "-o", target)
+    bare = manage("slice", DEMO_MODEL, "-o", target)
+
+    assert refusal_of(done) == "cut_refused"
+    assert "the nearest stage is 4:8" in done.stderr
+    assert refusal_of(mixed) == refusal_of(bare) == "usage"
+    assert not target.exists()
 
 
 @pytest.mark.parametrize("command", ["inspect", "slice"])

@@ -14,8 +14,9 @@ from inference import slice_views
 from inference.errors import Truncated
 from inference.gguf_index import ModelIndex, open_index
 from inference.slices import SliceManifest, SlicePlan, plan_slice, slice_manifest
+from inference.stage_file import StageSource, open_stages
 from market.commands import RangeWish, claim_ranges, publish_build, register_node, release_claim, suspend_node
-from tests.builders import demo_build
+from tests.builders import demo_build, stage_build
 from tests.model_files import DEMO_MODEL
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("inference.urls")]
@@ -279,3 +280,36 @@ def test_other_methods_are_refused(index: ModelIndex, alice: Node) -> None:
 )
 def test_addresses_that_cannot_be_slices_lead_nowhere(index: ModelIndex, alice: Node, path: str) -> None:
     assert alice.get("/api/slices/" + path.format(build=index.fingerprint)).status_code == 404
+
+
+@pytest.fixture
+def stages(index: ModelIndex) -> StageSource:
+    """The demo model's stages, published as the backbone would."""
+    source = open_stages(index)
+    publish_build(stage_build(source.cuts.build, units=2, unit_bytes=max(source.unit_bytes)))
+    return source
+
+
+def test_a_stage_that_was_claimed_is_served_whole_or_without_experts(stages: StageSource, client: Client) -> None:
+    carol = Node(*register_node("Carol's server", "ggml", role="stage"), client)
+    claim = claim_ranges(carol.node_id, [RangeWish(0, 1, 2)])[0]
+    path = f"/api/slices/{stages.cuts.build}/0/1-2"
+
+    manifests = [SliceManifest.from_json(carol.get(f"{path}/manifest{query}").content) for query in ("", "?experts=0")]
+    piece = carol.get(f"{path}?experts=0", range="bytes=0-999").content
+
+    assert claim.build == stages.cuts.build
+    assert manifests[0] == slice_manifest(stages.plan(1, 2))
+    assert manifests[1] == slice_manifest(stages.plan(1, 2, without_experts=True))
+    assert manifests[0].size == manifests[1].size
+    assert manifests[0].sha256 != manifests[1].sha256
+    assert piece == stages.plan(1, 2, without_experts=True).read(0, 1000)
+
+
+def test_a_stage_is_not_for_who_claimed_another_run_of_units(stages: StageSource, client: Client) -> None:
+    carol = Node(*register_node("Carol's server", "ggml", role="stage"), client)
+    claim_ranges(carol.node_id, [RangeWish(0, 0, 1)])
+
+    response = carol.get(f"/api/slices/{stages.cuts.build}/0/0-2", range="bytes=0-999")
+
+    assert refusal_of(response) == (403, "not_claimed")

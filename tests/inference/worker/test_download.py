@@ -173,10 +173,15 @@ async def test_progress_goes_from_what_was_there_to_the_whole(server: SliceServe
 async def test_cancelling_keeps_the_verified_pieces(server: SliceServer, store: SliceStore) -> None:
     server.faults = deque([None, slice_server.hangs])
 
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.15):
-            await fetch(server, store)
+    download = asyncio.create_task(fetch(server, store))
+    async with asyncio.timeout(10):
+        while len(server.ranges) < 2:
+            await asyncio.sleep(0.01)
 
+    download.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await download
     assert store.partial_path(a_claim()).read_bytes() == server.data[:PIECE_BYTES]
 
 
@@ -246,3 +251,14 @@ async def test_pieces_that_are_right_but_a_whole_that_is_not_start_again(
 
     assert not store.partial_path(a_claim()).exists()
     assert not store.path(a_claim()).exists()
+
+
+async def test_pieces_of_zeros_are_not_asked_for_and_take_no_room(server: SliceServer, store: SliceStore) -> None:
+    data = server.data[:10_000] + bytes(20_000) + server.data[:15_000]
+    server.data, server.manifest = data, manifest_of(data, a_claim())
+
+    result = await fetch(server, store)
+
+    assert result.path.read_bytes() == data
+    assert result.received_bytes == 25_000
+    assert server.ranges == [(0, 10_000), (30_000, 40_000), (40_000, 45_000)]
