@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -51,12 +51,16 @@ def open_account(name: str, password: str, invite: str = "") -> User:
         validate_password(password, User(username=name))
     except ValidationError as problem:
         raise BadRequest(" ".join(problem.messages)) from None
-    with transaction.atomic():
-        if User.objects.filter(username__iexact=name).exists():
-            raise BadRequest(_("This name is taken."))
-        enrolment.admit(invite)
-        user = User.objects.create_user(name, password=password)
-        OwnerLogin.objects.create(user=user, owner_id=commands.create_owner(name))
+    taken = BadRequest(_("This name is taken."))
+    try:
+        with transaction.atomic():
+            if User.objects.filter(username__iexact=name).exists():
+                raise taken
+            enrolment.admit(invite)
+            user = User.objects.create_user(name, password=password)
+            OwnerLogin.objects.create(user=user, owner_id=commands.create_owner(name))
+    except IntegrityError:  # somebody took it a moment ago: a form that was sent twice
+        raise taken from None
     return user
 
 

@@ -6,7 +6,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from frontend.models import OwnerLogin
-from market import queries
+from market import enrolment, queries
 from market.models import Event, NodeProfile, OwnerProfile, Posting
 from tests.builders import Device
 from tests.frontend.owner.conftest import PASSWORD
@@ -38,6 +38,17 @@ def test_a_bad_name_or_a_weak_password_opens_nothing(client: Client, bob: User, 
     assert response.status_code == 422
     assert OwnerLogin.objects.count() == 1
     assert 'role="alert"' in response.content.decode()
+
+
+def test_a_form_that_was_sent_twice_opens_one_account(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The other one of the two is here between our look and our writing.
+    monkeypatch.setattr(enrolment, "admit", lambda invite: User.objects.create_user("carol", password=PASSWORD))
+
+    response = client.post("/me/sign-up", {"name": "carol", "password": PASSWORD})
+
+    assert response.status_code == 422
+    assert "This name is taken." in response.content.decode()
+    assert not OwnerProfile.objects.exists()
 
 
 def test_a_wrong_password_and_an_unknown_name_sound_the_same(client: Client, bob: User) -> None:
