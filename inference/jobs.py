@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, F
 from django.utils import timezone
 
 from inference.models import GenerationJob
@@ -72,11 +72,16 @@ def release_job(job: GenerationJob) -> None:
     )
 
 
-def orphaned_jobs(*, alive: Collection[str], queued_before: datetime) -> list[UUID]:
-    """Jobs that nobody runs: their backbone is gone, or their message was lost before anybody took it."""
-    running = Q(state=GenerationJob.State.RUNNING) & ~Q(backbone_boot__in=alive)
-    queued = Q(state=GenerationJob.State.QUEUED, created_at__lt=queued_before)
-    return list(GenerationJob.objects.filter(running | queued).order_by("created_at").values_list("pk", flat=True))
+def orphaned_jobs(*, alive: Collection[str]) -> list[UUID]:
+    """Jobs whose backbone is gone, the oldest first."""
+    running = GenerationJob.objects.filter(state=GenerationJob.State.RUNNING).exclude(backbone_boot__in=alive)
+    return list(running.order_by("created_at").values_list("pk", flat=True))
+
+
+def waiting_jobs(*, queued_before: datetime) -> list[tuple[UUID, int]]:
+    """(id, priority) of the jobs that have waited since then, the oldest first: the message of one may be lost."""
+    queued = GenerationJob.objects.filter(state=GenerationJob.State.QUEUED, created_at__lt=queued_before)
+    return list(queued.order_by("created_at").values_list("pk", "priority"))
 
 
 def finish_job(job: GenerationJob, *, finish: str, generated: int, error: str = "") -> bool:

@@ -13,6 +13,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
+from config.broker import message_priority
 from inference import backbone_status, jobs, token_stream
 from inference.errors import Draining, InferenceError, QueueFull
 from inference.models import GenerationJob
@@ -161,21 +162,29 @@ def patiently(act: Callable[[], T], patience_seconds: float = 600.0) -> T:
 
 @shared_task(name="inference.rescue", ignore_result=True)
 def rescue(patience_seconds: float = LOST_MESSAGE_SECONDS) -> int:
-    """Queues generations again whose backbone is gone or whose message was lost; returns how many.
+    """Queues generations again whose backbone is gone or whose message may be lost; returns how many.
 
-    patience_seconds: how old a queued generation is before its message counts as lost.
+    patience_seconds: how old a queued generation is before its message counts as lost; 0: messages were lost just now.
     """
+    before = datetime.now(UTC) - timedelta(seconds=patience_seconds)
     client = redis.Redis.from_url(settings.REDIS_URL)
     try:
-        lost_before = datetime.now(UTC) - timedelta(seconds=patience_seconds)
-        orphans = jobs.orphaned_jobs(alive=backbone_status.alive_boots(client), queued_before=lost_before)
+        orphans = jobs.orphaned_jobs(alive=backbone_status.alive_boots(client))
+        lost = [
+            waiting
+            for waiting in jobs.waiting_jobs(queued_before=before)
+            if not patience_seconds or token_stream.may_be_asked_again(client, str(waiting[0]), patience_seconds)
+        ]
     finally:
         client.close()
     for job_id in orphans:
         generate.delay(str(job_id))
+    for job_id, priority in lost:
+        # Most of them only wait: at their own priority, or the canary would wait behind them.
+        generate.apply_async((str(job_id),), priority=message_priority(priority))
     if orphans:
         logger.warning("%d generations had lost their backbone and are queued again", len(orphans))
-    return len(orphans)
+    return len(orphans) + len(lost)
 
 
 @shared_task(name="inference.prune", ignore_result=True)

@@ -129,6 +129,11 @@ def stored(client: "redis.Redis", generation_id: str) -> list[StreamedToken]:
     return [token for _, fields in entries for token in unpack(fields) if fresh.admit(token)]
 
 
+def may_be_asked_again(client: "redis.Redis", generation_id: str, pause_seconds: float) -> bool:
+    """Whether a generation that waits is put into the queue once more: yes, but not again within the pause."""
+    return bool(client.set(f"generation:{generation_id}:asked", 1, nx=True, ex=int(pause_seconds)))
+
+
 def request_cancel(client: "redis.Redis", generation_id: str) -> None:
     """Asks whoever runs the generation to stop; the key serves a backbone that takes it later."""
     client.set(cancel_key(generation_id), 1, ex=KEEP_SECONDS)

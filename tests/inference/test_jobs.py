@@ -102,17 +102,18 @@ def test_a_released_job_may_be_taken_again() -> None:
     assert again.attempt == 2
 
 
-def test_orphans_are_those_of_dead_backbones_and_those_whose_message_was_lost() -> None:
+def test_orphans_are_those_of_dead_backbones_and_others_wait_for_long() -> None:
     now = timezone.now()
-    dead, living, lost, fresh = (made() for _ in range(4))
+    dead, living, lost, _fresh = (made() for _ in range(4))
     jobs.take_job(dead.pk, boot="dead", alive=())
     jobs.take_job(living.pk, boot="living", alive=())
     GenerationJob.objects.filter(pk=lost.pk).update(created_at=now - timedelta(minutes=5))
 
-    found = jobs.orphaned_jobs(alive={"living"}, queued_before=now - timedelta(minutes=1))
+    orphans = jobs.orphaned_jobs(alive={"living"})
+    waiting = jobs.waiting_jobs(queued_before=now - timedelta(minutes=1))
 
-    assert set(found) == {dead.pk, lost.pk}
-    assert fresh.pk not in found
+    assert orphans == [dead.pk]
+    assert waiting == [(lost.pk, 0)]
 
 
 def test_open_answers_are_counted_for_all_and_for_one_key() -> None:

@@ -1,12 +1,15 @@
 """inference/tasks.py: a generation that was taken ends, whatever Redis and the database do meanwhile."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from django.db import OperationalError
+from django.utils import timezone
+from pytest_django import Settings
 
 from inference import backbone_status, jobs, tasks, token_stream
 from inference.host_settings import HostSettings, MarketPort
@@ -146,3 +149,26 @@ def test_a_message_that_comes_twice_runs_one_generation(host: NodeHost) -> None:
 
     job.refresh_from_db()
     assert (meanwhile, job.state, job.attempt) == ("queued", "done", 1)
+
+
+def test_a_generation_that_waits_for_long_is_asked_for_once_a_minute_and_at_once_when_messages_were_lost(
+    redis_database: str, settings: Settings
+) -> None:
+    settings.REDIS_URL = redis_database
+    job = asked()
+    GenerationJob.objects.filter(pk=job.pk).update(created_at=timezone.now() - timedelta(minutes=2))
+
+    by_the_clock = [tasks.rescue() for _ in range(3)]
+    by_a_backbone = [tasks.rescue(patience_seconds=0.0) for _ in range(2)]
+
+    assert by_the_clock == [1, 0, 0]
+    assert by_a_backbone == [1, 1]
+
+
+def test_a_generation_whose_backbone_is_gone_is_queued_until_another_one_takes_it(
+    redis_database: str, settings: Settings
+) -> None:
+    settings.REDIS_URL = redis_database
+    assert jobs.take_job(asked().pk, boot="gone", alive=())
+
+    assert [tasks.rescue() for _ in range(2)] == [1, 1]
