@@ -43,6 +43,6 @@ def test_where_it_was_built_both_arms_are_measured_and_a_killed_worker_ends_only
     results = {result["case"]: result for result in json.loads(out.getvalue())["results"]}
     assert results["experts/seq2"]["ratio"] > 0.3
     assert results["layers/seq2"]["peer_limit"] > results["layers/seq2"]["limit"]
-    assert "died with its worker" in results["killed/rpc/seq2"]["died"]
+    assert "died with its worker: ended with status" in results["killed/rpc/seq2"]["died"]
     assert results["killed/ours/seq2"]["died"] == ""
     assert results["killed/ours/seq2"]["value"] > 0

@@ -43,7 +43,10 @@ async def carry(
     async def fill() -> None:
         data = b"first"
         while data:
-            data = await reader.read(READ_BYTES)
+            try:
+                data = await reader.read(READ_BYTES)
+            except OSError:  # a process that is killed with bytes unread resets its connections: an end like any other
+                data = b""
             await line.put((monotonic() + delay, data))
 
     filling = asyncio.create_task(fill())
