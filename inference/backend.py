@@ -33,6 +33,12 @@ CALLS_KEPT = 1024
 PASSIVE_OPS = ("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
 
 
+class ExpertsMissing(InferenceError):
+    """An expert had to be computed here, but its weights are a hole: nobody in the swarm answered for it."""
+
+    code = "experts_missing"
+
+
 class BackendError(InferenceError):
     """The expert backend cannot be set up in this process."""
 
@@ -45,9 +51,15 @@ class Lane:
 
     number: int
     runtime: CpuRuntime
+    has_weights: bool = True
     matmuls: dict[int, ExpertMatmul] = field(default_factory=dict)
     calls: "dict[int, ExpertCall]" = field(default_factory=dict)  # by the graph's uid
     delegated: int = 0
+
+    def require_weights(self) -> None:
+        """Raises ExpertsMissing where the experts' weights are holes."""
+        if not self.has_weights:
+            raise ExpertsMissing("this stage holds no experts, and nobody else computed some that a step needs")
 
     def close(self) -> None:
         for matmul in self.matmuls.values():
@@ -109,6 +121,7 @@ class ExpertCall:
 
         To stay exact the pairs of one expert must come in one call (see `inference.kernel`).
         """
+        self._lane.require_weights()
         matmul = self._matmul()
         with matmul.runtime.lock:
             prepared = matmul.prepare(len(tokens), typed=False)
@@ -146,6 +159,9 @@ class SwarmBackend:
 
     first_layer: the model's number of the layer that the file calls 0, where the file is a stage.
 
+    has_weights: False where the model is a stage without experts: contexts created from now on fail a step
+    (llama_decode's code) when an expert would have to be computed here.
+
     Every callback stays referenced by this object: C keeps their addresses.
     """
 
@@ -154,6 +170,7 @@ class SwarmBackend:
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.takes_weights = False
+        self.has_weights = True
         self.first_layer = 0
         self.lanes: list[Lane] = []
         self._library = ggml.load()
@@ -181,6 +198,11 @@ class SwarmBackend:
             cls._installed._library.register(C.addressof(cls._installed._registry))
         cls._installed.handler = handler
         return cls._installed
+
+    @classmethod
+    def fills_holes(cls) -> bool:
+        """Whether contexts made now may have holes in the place of experts."""
+        return cls._installed is not None and not cls._installed.has_weights
 
     @contextmanager
     def lane(self, number: int, threads: int) -> Iterator[None]:
@@ -225,13 +247,19 @@ class SwarmBackend:
 
     def _init_backend(self, _: int, params: bytes) -> int:
         number, threads = self._lane_settings or (len(self.lanes), 1)
-        lane = Lane(number, CpuRuntime(threads))
+        lane = Lane(number, CpuRuntime(threads), self.has_weights)
         backend = ggml.Backend(C.addressof(self._guid))
 
         def graph_compute(_: int, graph: int) -> int:
             try:
                 return self._graph_compute(lane, graph)
+            except ExpertsMissing as error:
+                logger.error("lane %d: %s", lane.number, error)
+                return ggml.STATUS_FAILED
             except Exception:  # an exception must never reach C
+                if not lane.has_weights:
+                    logger.exception("lane %d: a layer without its experts", lane.number)
+                    return ggml.STATUS_FAILED
                 logger.exception("lane %d: the whole layer is computed locally", lane.number)
                 return self._library.graph_compute(lane.runtime.backend, graph)
 
@@ -280,6 +308,7 @@ class SwarmBackend:
         if call is None:
             call = self._call(lane, graph)
             if call is None:
+                self._check_delegated(lane, graph)
                 lane.delegated += 1
                 return self._library.graph_compute(lane.runtime.backend, graph)
             if uid:
@@ -288,6 +317,12 @@ class SwarmBackend:
                 lane.calls[uid] = call
         self.handler(call)
         return ggml.STATUS_SUCCESS
+
+    def _check_delegated(self, lane: Lane, graph: int) -> None:
+        """Raises ExpertsMissing where a split that is computed by llama.cpp's own code needs experts that are holes."""
+        split = ggml.Graph.from_address(graph)
+        if any(split.nodes[index].contents.op == self._mul_mat_id for index in range(split.n_nodes)):
+            lane.require_weights()
 
     def _call(self, lane: Lane, graph: int) -> ExpertCall | None:
         """The expert layer that the split is, or None when it is anything else."""
@@ -356,6 +391,7 @@ class SwarmBackend:
 
 
 def _delegate(lane: Lane, graph: int) -> None:
+    lane.require_weights()
     status = lane.runtime.ggml.graph_compute(lane.runtime.backend, graph)
     if status != ggml.STATUS_SUCCESS:
         raise BackendError(f"ggml could not compute the layer (status {status})")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import sys
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference import ggml
+from inference.backend import ExpertsMissing, SwarmBackend
 from inference.errors import NotAStage
 from inference.llama import Batch, Context, ContextSettings, Model
 from inference.stages import KEEPS_ROWS
@@ -99,16 +101,22 @@ class HiddenBatch(Batch):
 class StageContext(Context):
     """As `Context`, for one stage: `batch()` makes what `decode` takes, `hidden` is the output of all but the last.
 
-    Raises NotAStage, ContextNotMade.
+    Of a stage without experts only where a backend for them is installed that knows it (`SwarmBackend.has_weights` is
+    False): without one, llama.cpp would take the holes for weights. Raises NotAStage, ExpertsMissing, ContextNotMade.
     """
 
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         self.stage = StageInfo.of(model)
+        if not self.stage.has_experts and not SwarmBackend.fills_holes():
+            raise ExpertsMissing(
+                f"{model.path}: a stage without experts, and no swarm to compute them is connected; cut it with experts"
+            )
         self._sections = SECTIONS.get(llama_cpp.llama_model_rope_type(model.pointer), 1)
         self._keeps_rows = KEEPS_ROWS.get(self.stage.architecture, False)
         self._hidden = np.zeros((settings.batch_tokens, self.stage.n_embd), np.float32)
         self._passes: list[Float32s] = []
-        self._output_name = f"l_out-{self.stage.last_layer - self.stage.first_layer - 1}".encode() + b"\0"
+        self._output_name = f"l_out-{self.stage.last_layer - self.stage.first_layer - 1}".encode()
+        self._name_begins = int.from_bytes(self._output_name[:8].ljust(8, b"\0"), sys.byteorder)
         self._ggml = ggml.load()
         self._flags = np.full(settings.batch_tokens, not self._keeps_rows, np.int8)
         self._on_eval = llama_cpp.ggml_backend_sched_eval_callback(self._evaluate)
@@ -159,9 +167,12 @@ class StageContext(Context):
     def _evaluate(self, tensor: int, is_question: bool, _: int | None) -> bool:
         """llama.cpp asks of every tensor whether we want to see it, then shows those that we do.
 
-        False at the second call: the rest of this split is not wanted.
+        False at the second call: the rest of this split is not wanted. The first look takes eight bytes of the name as
+        a number, which halves the cost of this callback (20 instead of 45 us per layer): it is asked 80 times a layer.
         """
-        if ctypes.string_at(tensor + NAME_OFFSET, len(self._output_name)) != self._output_name:
+        if ctypes.c_uint64.from_address(tensor + NAME_OFFSET).value != self._name_begins:
+            return False
+        if ctypes.string_at(tensor + NAME_OFFSET) != self._output_name:
             return False
         if is_question:
             return True
