@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
+from inference.benchmarks.full_size.panels import BOUND, OURS, PANELS, THEIRS, Panel, Results
+
 SIZE_INCHES, DOTS_PER_INCH = (7.0, 4.2), 90
-OURS, THEIRS, BOUND = "#0b6e4f", "#b5541c", "#777777"
 SHADES = ("#9ad1b8", "#3c9d78", "#0b4f39", "#052e21")
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "png": {"Software": None}}
-
-Results = list[dict[str, Any]]
 
 
 def rtt(axes: Any, results: Results) -> None:
@@ -97,8 +95,9 @@ def soak(axes: Any, results: Results) -> None:
     axes.set(ylim=(0, None), xlabel="minutes", ylabel="resident MB", title=f"{results[0]['answers']} answers")
 
 
-PLOTS: dict[str, Callable[[Any, Results], None]] = {
-    "rtt": rtt, "scaling": scaling, "hotset": hotset, "rpc": rpc, "mixed": mixed, "soak": soak,
+PLOTS: dict[str, tuple[Panel, ...]] = {
+    "rtt": (Panel(rtt),), "scaling": (Panel(scaling),), "hotset": (Panel(hotset),), "rpc": (Panel(rpc),),
+    "mixed": (Panel(mixed),), "soak": (Panel(soak),), "full-size": PANELS,
 }  # fmt: skip
 
 
@@ -106,11 +105,18 @@ def draw(path: Path) -> list[Path]:
     """Writes the plots of one file of results; returns where. The same results give the same bytes."""
     body = json.loads(path.read_text())
     matplotlib.rcParams.update({"svg.hashsalt": "expertswarm", "svg.fonttype": "none"})
-    figure, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
+    shown = [
+        (panel, mine)
+        for panel in PLOTS[body["bench"]]
+        if (mine := [one for one in body["results"] if one["case"].startswith(panel.prefix)])
+    ]
+    size = (SIZE_INCHES[0] * len(shown), SIZE_INCHES[1])
+    figure, places = pyplot.subplots(1, len(shown), figsize=size, layout="constrained", squeeze=False)
     try:
-        PLOTS[body["bench"]](axes, body["results"])
-        axes.grid(visible=True, axis="y", alpha=0.3)
-        axes.legend(fontsize=8)
+        for axes, (panel, mine) in zip(places[0], shown, strict=True):
+            panel.draw(axes, mine)
+            axes.grid(visible=True, axis="y", alpha=0.3)
+            axes.legend(fontsize=8)
         written = [path.with_suffix(f".{kind}") for kind in METADATA]
         for target, metadata in zip(written, METADATA.values(), strict=True):
             figure.savefig(target, dpi=DOTS_PER_INCH, metadata=metadata)

@@ -44,6 +44,7 @@ def test_no_other_module_reads_the_environment() -> None:
         "frontend/screenshots/demo.py",
         "frontend/screenshots/site.py",
         "inference/benchmarks/api/stack.py",
+        "inference/benchmarks/full_size/__main__.py",
         "inference/benchmarks/relay/server.py",
         "inference/benchmarks/scale/stack.py",
         "inference/benchmarks/scale/writer.py",

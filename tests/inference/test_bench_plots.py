@@ -40,3 +40,22 @@ def test_every_stored_figure_has_its_plots(name: str, tmp_path: Path) -> None:
     assert [path.stat().st_size > 1000 for path in draw(copy)] == [True, True]
     assert stored.with_suffix(".svg").exists()
     assert stored.with_suffix(".png").exists()
+
+
+def test_the_full_size_has_a_panel_for_each_arm_that_was_run(tmp_path: Path) -> None:
+    times = dict.fromkeys(("dense", "router", "dispatch", "wait", "local_experts", "combine"), 1.0)
+    results = [{"case": f"m0/cpu/batch={batch}", "value": 2.0, "peer_value": 2.1} for batch in (8, 1)]
+    body = {"bench": "full-size", "results": results}
+    path = tmp_path / "full-size.json"
+
+    path.write_text(json.dumps(body))
+    alone = draw(path)[0].read_text()
+    for workers in (12, 1):
+        case = f"swarm/W={workers}/exact/remote-only/rtt=0/seq=64"
+        results.append({"case": case, "value": 9.0, "limit": 10.0, "ms_per_layer": times})
+    path.write_text(json.dumps(body))
+    both = draw(path)[0].read_text()
+
+    assert "Every expert local" in alone
+    assert "Experts with workers" not in alone
+    assert all(text in both for text in ("Every expert local", "Experts with workers", "local experts"))

@@ -1,12 +1,14 @@
 """Arm `dense`: plain llama.cpp and our backbone, every expert local, rounds alternating; on the CPU or with the dense
 path on a GPU."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from inference.benchmarks.full_size import limits, parts
 from inference.benchmarks.overhead import Plan, run_plan
 from inference.benchmarks.report import Result
+from inference.gguf_index import open_index
 
 
 def dense(
@@ -17,8 +19,37 @@ def dense(
     threads: int,
     gpu_layers: int,
     progress: Callable[[float, str], None],
-) -> list[Result]:
-    """Cases `m0/cpu/batch=N`, or `m0/gpu/batch=N` where gpu_layers is not 0. Raises SideFailed."""
+) -> Iterator[Result]:
+    """Cases `m0/cpu/batch=N`, or `m0/gpu/batch=N` where gpu_layers is not 0, each with the milliseconds of a layer by
+    part in plain llama.cpp. Raises SideFailed."""
     name = "m0/gpu" if gpu_layers else "m0/cpu"
+    index = open_index(model)
     plan = Plan(name, model, batches, pairs, round_seconds=1.0, with_defaults=False, gpu_layers=gpu_layers)
-    return [replace(result, case=result.case.replace(" ", "/")) for result in run_plan(plan, threads, progress)]
+    results = run_plan(plan, threads, progress)
+    progress(1.0, "parts of a layer")
+    layers = len(index.offered_layers)
+    alone = parts.measure(model, batches, layers=layers, threads=threads, gpu_layers=gpu_layers)
+    bytes_per_second = limits.memory_bytes_per_second(threads)
+    for batch, result in zip(batches, results, strict=True):
+        limit, what = limits.local_limit(
+            index, batch, threads=threads, bytes_per_second=bytes_per_second, on_gpu=bool(gpu_layers)
+        )
+        part = alone[batch]
+        times = {key: round(value, 3) for key, value in part.layer_ms.items()}
+        said = " + ".join(f"{key} {value:.1f}" for key, value in times.items())
+        yield replace(
+            result,
+            case=result.case.replace(" ", "/"),
+            limit=limit,
+            limit_what=what,
+            extra={
+                **result.extra,
+                "layers": layers,
+                "of_limit": round(result.value / limit, 3),
+                "memory_bytes_per_second": round(bytes_per_second),
+                "plain_ms_per_layer": times,
+                "plain_head_ms_per_step": round(part.head_ms, 3),
+                "note": f"{result.value / limit:.2f} of its limit ({what}); plain, ms per layer: {said}; head "
+                f"{part.head_ms:.1f} a step",
+            },
+        )

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from inference.benchmarks.overhead import SideFailed
@@ -11,9 +11,8 @@ from inference.benchmarks.relay.processes import ROOT
 from inference.benchmarks.report import Result
 
 
-def exact(traces: Path, gpu_layers: int, progress: Callable[[float, str], None]) -> list[Result]:
+def exact(traces: Path, gpu_layers: int, progress: Callable[[float, str], None]) -> Iterator[Result]:
     """Cases `exact/FOLDER/lane-N` with `max_abs_diff`. Raises SideFailed when a trace cannot be repeated."""
-    results = []
     found = sorted(traces.rglob("lane-*.jsonl"))
     for number, path in enumerate(found):
         progress(number / len(found), str(path.parent.name))
@@ -22,12 +21,9 @@ def exact(traces: Path, gpu_layers: int, progress: Callable[[float, str], None])
         if run.returncode not in (0, 1):
             raise SideFailed("replay", f"ended with status {run.returncode}", run.stderr[-2000:])
         (said,) = json.loads(run.stdout.splitlines()[-1])["traces"]
-        results.append(
-            Result(
-                f"exact/{path.parent.name}/{path.stem}",
-                "max |d|",
-                [said["max_abs_diff"]],
-                extra={**said, "note": f"{said['positions']} logits rows, equal bits: {said['equal_bits']}"},
-            )
+        yield Result(
+            f"exact/{path.parent.name}/{path.stem}",
+            "max |d|",
+            [said["max_abs_diff"]],
+            extra={**said, "note": f"{said['positions']} logits rows, equal bits: {said['equal_bits']}"},
         )
-    return results

@@ -105,14 +105,20 @@ def client(module: str, *arguments: object) -> Iterator[Client]:
 @contextmanager
 def obedient(module: str, *arguments: object) -> Iterator[Client]:
     """A process that has answered once, by itself, and then answers orders. Raises SideFailed."""
+    with started(module, *arguments) as found:
+        found.answer()
+        yield found
+
+
+@contextmanager
+def started(module: str, *arguments: object) -> Iterator[Client]:
+    """A process whose first answer nobody has waited for yet: many of them start at once."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        found = Client(process, " ".join(map(str, arguments)))
-        found.answer()
-        yield found
+        yield Client(process, " ".join(map(str, arguments)))
     finally:
         process.kill()
         process.communicate()

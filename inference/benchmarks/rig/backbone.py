@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from inference.backend import SwarmBackend
+from inference.backend import ExpertCall, SwarmBackend
 from inference.benchmarks.relay.names import BACKBONE_TOKEN, BUILD
 from inference.benchmarks.side import GREEDY, prompt
 from inference.dispatch import Dispatcher, DispatchPolicy
@@ -96,6 +96,22 @@ class Options:
         )
 
 
+class LayerClock:
+    """The dispatcher as llama.cpp calls it, and when each lane's last layer ended: what a step takes after its last one
+    is the head's time (last norm, vocabulary, sampling)."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._ended: dict[int, float] = {}
+
+    def __call__(self, call: ExpertCall) -> None:
+        self._dispatcher(call)
+        self._ended[call.lane_number] = time.perf_counter()
+
+    def since_last_layer(self, lane: int) -> float:
+        return time.perf_counter() - self._ended[lane]
+
+
 class Backbone:
     """Lanes over one model; nothing but the steps that it is told to take."""
 
@@ -111,7 +127,8 @@ class Backbone:
             experts_per_layer=self.index.experts_per_layer,
             policy=options.policy,
         )
-        backend = SwarmBackend.install(self.dispatcher)
+        self._clock = LayerClock(self.dispatcher)
+        backend = SwarmBackend.install(self._clock)
         backend.takes_weights = options.policy.is_compact
         self._model = handles.enter_context(Model(Path(options.model), gpu_layers=options.gpu_layers))
         self._lanes: list[Lane] = []
@@ -155,15 +172,17 @@ class Backbone:
 
     def round(self, steps: int) -> dict[str, Any]:
         self._tokens = 0
-        busy = [lane for lane in self._lanes if lane.size]
+        busy = [(number, lane) for number, lane in enumerate(self._lanes) if lane.size]
         ready = threading.Barrier(len(busy) + 1)
+        head_seconds = [0.0] * len(self._lanes)
 
-        def run(lane: Lane) -> None:
+        def run(number: int, lane: Lane) -> None:
             ready.wait()
             for _ in range(steps):
                 lane.step()
+                head_seconds[number] += self._clock.since_last_layer(number)
 
-        threads = [threading.Thread(target=run, args=(lane,)) for lane in busy]
+        threads = [threading.Thread(target=run, args=one) for one in busy]
         for thread in threads:
             thread.start()
         ready.wait()
@@ -176,6 +195,7 @@ class Backbone:
         return {
             **_answer(report, self._tokens, seconds, cpu_seconds),
             "layers": _spent(before, self.dispatcher.layer_counts()),
+            "head_seconds": sum(head_seconds),
         }
 
     def window(self, seconds: float, warm: float) -> dict[str, Any]:
@@ -269,11 +289,9 @@ def _answer(report: WorkReport, tokens: float, seconds: float, cpu_seconds: floa
 
 
 def _spent(before: LayerCounts, after: LayerCounts) -> dict[str, float]:
-    """Calls of all layers between two readings, and their seconds: computing experts here, then waiting for workers."""
-    return {
-        name: float((getattr(after, name) - getattr(before, name)).sum())
-        for name in ("calls", "local_seconds", "wait_seconds")
-    }
+    """Calls of all layers between two readings, and their seconds by part (`hot_set_meter.StepTimes`)."""
+    names = ("calls", *(name for name in vars(after) if name.endswith("_seconds")))
+    return {name: float((getattr(after, name) - getattr(before, name)).sum()) for name in names}
 
 
 def obey(backbone: Backbone, order: dict[str, Any]) -> dict[str, Any]:

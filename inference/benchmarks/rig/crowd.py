@@ -1,7 +1,7 @@
-"""Expert workers, many to a process: `python -m inference.benchmarks.rig.crowd LISTING MODEL FOLDER`.
+"""Expert workers, many to a process: `python -m inference.benchmarks.rig.crowd LISTING MODEL`.
 
 Each has a session, a computing thread and a row budget of its own: the worker's code below its market client. Workers
-of one process share the kernel of a slice and its lock, so together they take one core at most. LISTING is a JSON list
+of one process share the kernel of a range and its lock, so together they take one core at most. LISTING is a JSON list
 of members (`placement.Member`). Prints one line when all are dialling; ends when standard input is closed.
 """
 
@@ -14,48 +14,37 @@ from pathlib import Path
 
 from inference.benchmarks.relay.names import BUILD, SHA256
 from inference.benchmarks.rig.placement import FENCE, Member
+from inference.benchmarks.rig.ranges import MappedRanges
 from inference.gguf_index import ModelIndex, open_index
-from inference.kernel import ExpertKernel
-from inference.slices import plan_slice, write_slice
+from inference.kernel import CpuRuntime, GgmlKernel, kernel_class_name
 from inference.verify.local_swarm import Range
 from inference.worker.holdings import Holding, Holdings
-from inference.worker.kernels import KernelChoice, choose_kernel
 from inference.worker.market_client import Claim
 from inference.worker.relay_link import RelayLink
 from relay.records import TOKEN_LIMIT
 
 
-def slice_path(folder: Path, held: Range) -> Path:
-    """Where the slice of a range lies, or will."""
-    return folder / f"layer-{held.layer}-experts-{held.first}-{held.last}.gguf"
+class Kernels:
+    """Open kernels by range."""
 
+    def __init__(self, index: ModelIndex) -> None:
+        self._ranges, self._runtime = MappedRanges(index), CpuRuntime(threads=1)
+        self._open: dict[Range, GgmlKernel] = {}
 
-class Slices:
-    """Open kernels by range; a slice is cut from the model when it is first asked for."""
-
-    def __init__(self, index: ModelIndex, folder: Path, kernel: KernelChoice) -> None:
-        self._index, self._folder, self._kernel = index, folder, kernel
-        self._open: dict[Range, ExpertKernel] = {}
-
-    def kernel(self, held: Range) -> ExpertKernel:
+    def kernel(self, held: Range) -> GgmlKernel:
         if held not in self._open:
-            path = slice_path(self._folder, held)
-            if not path.exists():
-                part = path.with_suffix(f".part-{id(self)}")
-                write_slice(plan_slice(self._index, *held), part)
-                part.rename(path)
-            self._open[held] = self._kernel.open(path)
+            self._open[held] = GgmlKernel(self._ranges.slice_of(held), self._runtime)
         return self._open[held]
 
 
-def holdings_of(member: Member, slices: Slices) -> Holdings:
+def holdings_of(member: Member, kernels: Kernels) -> Holdings:
     holdings = Holdings()
     for number, held in enumerate(sorted(member.held, key=lambda one: (one.first, one.last, one.layer)), start=1):
         claim = Claim(
             claim_id=number, build=BUILD, layer=held.layer, first=held.first, last=held.last, fence=FENCE,
             size_bytes=0, slice_url="", manifest_url="", rate_microcredits_per_hour=0, live=True,
         )  # fmt: skip
-        holdings.add(Holding(claim, SHA256, slices.kernel(held)))
+        holdings.add(Holding(claim, SHA256, kernels.kernel(held)))
     return holdings
 
 
@@ -74,11 +63,12 @@ def token_of(member: Member) -> str:
     return token
 
 
-async def serve(members: Sequence[Member], slices: Slices, kernel: KernelChoice) -> None:
+async def serve(members: Sequence[Member], kernels: Kernels) -> None:
     links = []
     for member in members:
-        holdings = holdings_of(member, slices)
-        link = RelayLink(member.url, member.name, kernel.kernel_class, holdings, rows_per_second=member.rows_per_second)
+        holdings = holdings_of(member, kernels)
+        kernel_class = kernel_class_name()
+        link = RelayLink(member.url, member.name, kernel_class, holdings, rows_per_second=member.rows_per_second)
         link.update(token_of(member))
         links.append(link)
     print(json.dumps({"ready": len(links)}), flush=True)
@@ -87,12 +77,11 @@ async def serve(members: Sequence[Member], slices: Slices, kernel: KernelChoice)
         await link.close()
 
 
-def main(listing: str, model: str, folder: str) -> None:
+def main(listing: str, model: str) -> None:
     logging.basicConfig(level=logging.ERROR)
-    kernel = choose_kernel("ggml", 1)
     members = [Member.from_json(body) for body in json.loads(Path(listing).read_text())]
-    asyncio.run(serve(members, Slices(open_index(Path(model)), Path(folder), kernel), kernel))
+    asyncio.run(serve(members, Kernels(open_index(Path(model)))))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:3])

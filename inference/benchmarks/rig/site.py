@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from inference.benchmarks.overhead import SideFailed
-from inference.benchmarks.relay.processes import ROOT, Client, obedient, serving
+from inference.benchmarks.relay.processes import ROOT, Client, obedient, serving, started
 from inference.benchmarks.rig.backbone import Options
 from inference.benchmarks.rig.placement import Member
 
@@ -43,7 +43,8 @@ class Site:
 
 @contextmanager
 def site(model: Path, folder: Path, groups: dict[str, Group], *, program: str = SERVER_PROGRAM) -> Iterator[Site]:
-    """A relay, a slow line for every group that wants one, and the workers of all groups. Raises SideFailed."""
+    """A relay, a slow line for every group that wants one, and the workers of all groups; lists of who holds what go
+    into `folder`. Raises SideFailed."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         server = stack.enter_context(serving(program, DOOR))
@@ -58,11 +59,14 @@ def site(model: Path, folder: Path, groups: dict[str, Group], *, program: str = 
             for number, held in enumerate(group.held):
                 member = Member(name, number, url, held, group.rows_per_second)
                 crowds.setdefault(number % group.processes, []).append(member)
+        starting: list[Client] = []
         for number, members in crowds.items():
             listing = folder / f"crowd-{number}.json"
             listing.write_text(json.dumps([member.to_json() for member in members]))
-            crowd = stack.enter_context(obedient("inference.benchmarks.rig.crowd", listing, model, folder))
-            here.processes["workers"].append(psutil.Process(crowd.pid))
+            starting.append(stack.enter_context(started("inference.benchmarks.rig.crowd", listing, model)))
+            here.processes["workers"].append(psutil.Process(starting[-1].pid))
+        for crowd in starting:
+            crowd.answer()
         yield here
 
 
