@@ -1,7 +1,9 @@
 """inference/trace_folder.py: old starts make room, living ones stay."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 from inference.trace_folder import make_room
 
@@ -29,6 +31,22 @@ def test_what_a_living_backbone_writes_stays(tmp_path: Path) -> None:
 
     assert make_room(tmp_path, 50, alive={"alive"}) == ["dead"]
     assert (tmp_path / "alive" / "lane-0.f32").stat().st_size == 1000
+
+
+def test_backbones_that_start_at_once_do_not_trip_over_each_other(tmp_path: Path) -> None:
+    for number in range(200):
+        start(tmp_path, f"boot{number}", 10, age=number)
+    together = Barrier(4)
+
+    def make_all_room(_: int) -> list[str]:
+        together.wait()
+        return make_room(tmp_path, 0)
+
+    with ThreadPoolExecutor(4) as backbones:
+        removed = list(backbones.map(make_all_room, range(4)))
+
+    assert {name for names in removed for name in names} == {f"boot{number}" for number in range(200)}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_does_not_exist_yet_is_fine(tmp_path: Path) -> None:
