@@ -165,15 +165,16 @@ def presets(build: BuildDescription) -> list[tuple[int, int]]:
 
 def why_no_runs(market: BuildMarket, budget_bytes: int) -> MarketError:
     """The reason that nothing fits, as the error that says it: BudgetTooSmall, TypesUnsupported or FullyCovered."""
+    noun = "expert" if market.build.kind == "experts" else "unit"
     smallest = market.smallest_expert_bytes()
     if smallest is None:
         return TypesUnsupported("this device computes none of the ggml types on offer")
     wanted = market.open().any(axis=1)
     if not wanted.any():
-        return FullyCovered("every expert has enough replicas at the moment; ask again later")
+        return FullyCovered(f"every {noun} has enough replicas at the moment; ask again later")
     minimum = int(np.array(market.build.expert_bytes)[wanted].min())
     return BudgetTooSmall(
-        f"{budget_bytes} bytes hold no expert; the smallest wanted one needs {minimum} bytes", minimum
+        f"{budget_bytes} bytes hold no {noun}; the smallest wanted one needs {minimum} bytes", minimum
     )
 
 

@@ -1,4 +1,5 @@
-"""A stage as a process: `python -m inference.stage --model STAGE.gguf --listen HOST:PORT --secret FILE`.
+"""A stage as a process: it holds a run of layers and computes steps of rings.
 
-It holds a run of layers and computes steps of rings over direct TCP. docs/stages.md tells how to run some.
+`python -m inference.stage --model STAGE.gguf --listen HOST:PORT --secret FILE` serves a file over direct TCP;
+`python -m inference.stage --server URL` joins through the market and the relay. docs/stages.md tells how to run some.
 """

@@ -1,4 +1,4 @@
-"""Slices that are held: an open kernel for each, with the claim that allows to answer for it.
+"""Slices that are held: an open kernel or stage for each, with the claim that allows to answer for it.
 
 Used by the event loop's thread only. Requests in the queue keep their holding by reference, so a holding that was
 dropped is closed by the computing thread, after them.
@@ -6,19 +6,24 @@ dropped is closed by the computing thread, after them.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from inference.kernel import ExpertKernel
 from inference.worker.market_client import Claim
+
+
+class Computes(Protocol):
+    """What computes with a slice: the kernel of a worker, the stage of a stage."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Holding:
-    """One slice in memory. `sha256`: digest of the whole slice file."""
+    """One slice in memory. `sha256`: digest of the whole slice file; kernel: of the kind that its service asks."""
 
     claim: Claim
     sha256: str
-    kernel: ExpertKernel
+    kernel: Computes
 
     def as_replica(self) -> dict[str, Any]:
         """The entry of HELLO and STATUS (docs/protocol.md)."""

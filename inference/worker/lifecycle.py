@@ -1,4 +1,5 @@
 """The worker as a whole: enrol, claim, download, serve, give back. One `step` does whatever is due; `run` repeats it.
+Stages live the same life (`inference.stage.lifecycle`).
 
 Expected trouble (server down, no work, disk full) is one line for the owner and a later try; only what trying again
 cannot help ends the program.
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from inference.errors import GGUFError
+from inference.errors import InferenceError
 from inference.worker.claim_plan import plan_claims
 from inference.worker.download import Download, Progress, download_slice
 from inference.worker.errors import (
@@ -26,9 +27,8 @@ from inference.worker.errors import (
     UnknownToken,
     WorkerError,
 )
-from inference.worker.holdings import Holding, Holdings
+from inference.worker.holdings import Computes, Holding, Holdings
 from inference.worker.identity import Identity, forget_identity, load_identity, save_identity
-from inference.worker.kernels import KernelChoice
 from inference.worker.market_client import Claim, Demand, MarketClient
 from inference.worker.options import Options
 from inference.worker.pacing import KeepAlive, unless
@@ -45,6 +45,18 @@ logger = logging.getLogger(__name__)
 def no_progress(claim: Claim) -> AbstractContextManager[None]:
     """Nobody watches the downloads."""
     return contextlib.nullcontext()
+
+
+class Opener(Protocol):
+    """How slices are opened here: `KernelChoice`, or what opens stages. types: the ggml types that it computes, None:
+    all."""
+
+    @property
+    def kernel_class(self) -> str: ...
+    @property
+    def types(self) -> frozenset[str] | None: ...
+    @property
+    def open(self) -> Callable[[Path], Computes]: ...
 
 
 class Link(Protocol):
@@ -76,7 +88,7 @@ class Worker:
         self,
         options: Options,
         folder: Path,
-        kernel: KernelChoice,
+        kernel: Opener,
         market: MarketClient,
         holdings: Holdings,
         link: Link,
@@ -148,7 +160,7 @@ class Worker:
             self._link.update(self._market.token or "")
         await self._give_back(plan.give_back)
         fetch = plan.fetch
-        if not fetch and plan.free_bytes > 0:
+        if not fetch and plan.free_bytes > 0 and self._wants_more:
             fetch, pause_seconds = await self._claim_more(plan.free_bytes, pause_seconds)
         self._store.prune([held.claim for held in self._holdings] + list(fetch))
         for claim in fetch:
@@ -156,6 +168,11 @@ class Worker:
         self._link.update(self._market.token or "")
         self._say_what_is_served()
         return pause_seconds
+
+    @property
+    def _wants_more(self) -> bool:
+        """A stage is one place in a ring: it holds one run of units, whatever memory is left."""
+        return self._market.role == "worker" or not self._claims
 
     # --- enrolment ----------------------------------------------------------------------------------------------------
     async def _register(self) -> None:
@@ -248,7 +265,8 @@ class Worker:
         if self._claims or len(self._holdings):
             return
         if demand.reason == BudgetTooSmall.code:
-            raise BudgetTooSmall(f"{demand.message} (see --budget and --experts)")
+            options = "--budget and --experts" if self._market.role == "worker" else "--budget"
+            raise BudgetTooSmall(f"{demand.message} (see {options})")
         self._say(f"no work because {demand.message or 'nothing is wanted'}")
 
     def _drop(self, claims: tuple[Claim, ...]) -> None:
@@ -278,7 +296,9 @@ class Worker:
         except NoSpace:
             await self._release(claim)
             raise
-        except GGUFError as error:
+        except WorkerError:
+            raise
+        except InferenceError as error:
             await self._release(claim)
             raise DownloadFailed(f"{claim}: the server's slice cannot be opened: {error}") from error
         _say_downloaded(claim, download)

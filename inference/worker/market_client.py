@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlencode
 
 import httpx
@@ -27,12 +27,14 @@ MANIFEST_SECONDS = 300.0
 MOST_ANSWER_BYTES = 8 << 20
 USER_AGENT = "expertswarm-worker/1"
 
+DeviceRole = Literal["worker", "stage"]
 Value = TypeVar("Value", int, float, str, list[Any], dict[str, Any])
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A lease on the experts [first, last) of one layer of a build. `slice_url`, `manifest_url`: paths.
+    """A lease on the experts [first, last) of one layer of a build, or of a stage's units. `slice_url`, `manifest_url`:
+    paths.
 
     `live`: the server has verified that this node holds the slice. Two claims are equal when they are the same lease;
     what the server says beside it may change.
@@ -49,9 +51,13 @@ class Claim:
     manifest_url: str = field(compare=False)
     rate_microcredits_per_hour: int = field(compare=False)
     live: bool = field(compare=False)
+    role: DeviceRole = field(default="worker", compare=False)
 
     def __str__(self) -> str:
-        experts = f"expert {self.first}" if self.last - self.first == 1 else f"experts {self.first}-{self.last - 1}"
+        one = self.last - self.first == 1
+        if self.role == "stage":
+            return f"unit {self.first}" if one else f"units {self.first}-{self.last - 1}"
+        experts = f"expert {self.first}" if one else f"experts {self.first}-{self.last - 1}"
         return f"layer {self.layer}, {experts}"
 
 
@@ -120,9 +126,12 @@ class MarketClient:
         token: str | None = None,
         timeout: httpx.Timeout = TIMEOUT,
         tls: ssl.SSLContext | None = None,
+        role: DeviceRole = "worker",
     ) -> None:
-        """tls: for https; None: httpx's own authorities, or those that SSL_CERT_FILE names."""
+        """tls: for https; None: httpx's own authorities, or those that SSL_CERT_FILE names. role: as what the device
+        registers, and what its claims are about."""
         self.server = server
+        self.role: DeviceRole = role
         self._http = httpx.AsyncClient(
             base_url=server,
             timeout=timeout,
@@ -156,6 +165,8 @@ class MarketClient:
     ) -> tuple[str, str]:
         """A new node; returns its id and its secret token."""
         body: dict[str, Any] = {"name": name, "kernel_class": kernel_class}
+        if self.role != "worker":  # servers of the version before know no other
+            body["role"] = self.role
         if invite:
             body["invite"] = invite
         if budget_bytes is not None:
@@ -203,7 +214,7 @@ class MarketClient:
             body["build"] = build
         if types is not None:
             body["types"] = sorted(types)
-        return _claims(await self._call("POST", "/api/claims", body, repeat=False))
+        return self._claims(await self._call("POST", "/api/claims", body, repeat=False))
 
     async def release(self, claim_id: int) -> None:
         """Give a claim back."""
@@ -216,7 +227,7 @@ class MarketClient:
     async def heartbeat(self) -> Heartbeat:
         """A sign of life; returns the claims that this node still holds."""
         answer = await self._call("POST", "/api/heartbeat")
-        return Heartbeat(_claims(answer), _field(answer, "lease_seconds", float))
+        return Heartbeat(self._claims(answer), _field(answer, "lease_seconds", float))
 
     async def relays(self) -> tuple[str, ...]:
         """Where the server's relays are; empty when it does not tell. Asked once: the caller has a second way."""
@@ -234,6 +245,9 @@ class MarketClient:
         """An open request for the bytes [start, stop) of `path`: an async context manager of httpx.Response."""
         headers = {"Range": f"bytes={start}-{stop - 1}"}
         return self._http.stream("GET", path, headers=headers)
+
+    def _claims(self, answer: Mapping[str, Any]) -> tuple[Claim, ...]:
+        return tuple(_claim(item, self.role) for item in _objects(answer, "claims"))
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, repeat: bool = True
@@ -324,11 +338,7 @@ def _objects(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return items
 
 
-def _claims(answer: Mapping[str, Any]) -> tuple[Claim, ...]:
-    return tuple(_claim(item) for item in _objects(answer, "claims"))
-
-
-def _claim(item: Mapping[str, Any]) -> Claim:
+def _claim(item: Mapping[str, Any], role: DeviceRole) -> Claim:
     claim = Claim(
         claim_id=_field(item, "claim_id", int),
         build=_field(item, "build", str),
@@ -341,6 +351,7 @@ def _claim(item: Mapping[str, Any]) -> Claim:
         manifest_url=_field(item, "manifest_url", str),
         rate_microcredits_per_hour=int(_field(item, "rate_microcredits_per_hour", float)),
         live=item.get("state") == "live",
+        role=role,
     )
     if not re.fullmatch(r"[0-9a-zA-Z_-]{1,128}", claim.build):  # it becomes the name of a folder
         raise BadAnswer(f"{claim.build!r} is not the fingerprint of a build")

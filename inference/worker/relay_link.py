@@ -12,7 +12,7 @@ from typing import Any
 from inference.worker.errors import RelayRefused, UnknownToken, WorkerError
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.row_budget import RowBudget
-from inference.worker.serve import ExpertService
+from inference.worker.serve import Answers, ExpertService
 from relay.addresses import RelayAddresses
 from relay.client import RelayClient
 from relay.codes import RejectCode
@@ -54,9 +54,11 @@ class RelayLink:
         find_relays: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
         tls: ssl.SSLContext | None = None,
         rows_per_second: float | None = None,
+        role: Role = Role.WORKER,
+        answers: Answers | None = None,
     ) -> None:
         """find_relays: asks the server for its relays; raises WorkerError. tls: None: the system's authorities.
-        rows_per_second: None: as many as it can."""
+        rows_per_second: None: as many as it can. role, answers: of a stage, see `ExpertService`."""
         self._addresses = RelayAddresses(relay_url(server))
         self._find_relays = find_relays
         self._tls = tls
@@ -64,7 +66,8 @@ class RelayLink:
         self._kernel_class = kernel_class
         self._holdings = holdings
         budget = None if rows_per_second is None else RowBudget(rows_per_second)
-        self._service = ExpertService(holdings, self, budget=budget)
+        self._service = ExpertService(holdings, self, budget=budget, answers=answers)
+        self._role = role
         self._client: RelayClient | None = None
         self._task: asyncio.Task[None] | None = None
         self._served: tuple[str, str | None] = ("", None)
@@ -125,7 +128,7 @@ class RelayLink:
     def _dial(self) -> None:
         client = RelayClient(
             self._addresses,
-            Role.WORKER,
+            self._role,
             self._hello,
             self._service.receive,
             on_welcome=self._on_welcome,
@@ -174,7 +177,7 @@ class RelayLink:
             "build": build or "",
             "kernel_class": self._kernel_class,
             "name": self._name,
-            "capabilities": {"results": ["sums"], "rows": ["q8_0"]},
+            "capabilities": {} if self._role is Role.STAGE else {"results": ["sums"], "rows": ["q8_0"]},
             "replicas": self._holdings.replicas(),
         }
 

@@ -9,11 +9,13 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
 from inference.errors import InferenceError
+from inference.kernel import ExpertKernel
 from inference.rows import partial_sums
 from inference.worker.fair_queue import FairQueue
 from inference.worker.holdings import Holding, Holdings
@@ -62,6 +64,14 @@ class Answer(NamedTuple):
     reply: Frame | None
 
 
+Answers = Mapping[FrameType, Callable[[Job], Frame]]
+
+
+def rows_of(frame: Frame) -> int:
+    """(row, expert) pairs of a request or its answer; of a step, which has no pairs to speak of, its rows."""
+    return max(frame.rows, frame.pairs)
+
+
 class Refused(Exception):
     """A request that is not computed; `code` goes into the ERROR frame."""
 
@@ -80,17 +90,25 @@ class Counters:
 class ExpertService:
     """Answers DISPATCH and CHALLENGE out of `holdings`, honours CANCEL. Made, used and closed in one event loop.
 
-    budget: how many rows it may compute in a second; None: as many as it can.
+    budget: how many rows it may compute in a second; None: as many as it can. answers: what computes a request of each
+    kind, for those who hold something else than experts.
     """
 
     def __init__(
-        self, holdings: Holdings, outlet: Outlet, queue_limit: int = QUEUE_LIMIT, *, budget: RowBudget | None = None
+        self,
+        holdings: Holdings,
+        outlet: Outlet,
+        queue_limit: int = QUEUE_LIMIT,
+        *,
+        budget: RowBudget | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self.counters = Counters()
         self._holdings = holdings
         self._outlet = outlet
         self._queue_limit = queue_limit
         self._budget = budget
+        self._answers_by_kind = EXPERT_ANSWERS if answers is None else answers
         self._loop = asyncio.get_running_loop()
         self._jobs: dict[tuple[int, int], Job] = {}
         self._unfinished = 0
@@ -110,7 +128,7 @@ class ExpertService:
         """Take one whole frame from the relay."""
         if frame.type is FrameType.CANCEL:
             self._cancel(frame)
-        elif frame.type in (FrameType.DISPATCH, FrameType.CHALLENGE):
+        elif frame.type in self._answers_by_kind:
             try:
                 self._accept(frame)
             except Refused as refusal:
@@ -160,7 +178,7 @@ class ExpertService:
         job = self._jobs[key] = Job(frame, holding)
         self._unfinished += 1
         self._idle.clear()
-        self._queue.put(frame.stream, frame.pairs, job)
+        self._queue.put(frame.stream, rows_of(frame), job)
 
     def _refuse(self, frame: Frame, refusal: Refused) -> None:
         self.counters.refused += 1
@@ -199,16 +217,16 @@ class ExpertService:
     def _count(self, reply: Frame) -> None:
         if reply.type is FrameType.RESULT:
             self.counters.answered += 1
-            self.counters.rows += reply.pairs
+            self.counters.rows += rows_of(reply)
         else:
             self.counters.refused += 1
 
     # --- computing thread ---------------------------------------------------------------------------------------------
     def _compute_all(self) -> None:
         while (task := self._queue.get()) is not None:
-            reply = None if task.cancelled else answer(task)
+            reply = None if task.cancelled else self._answers_by_kind[task.frame.type](task)
             if self._budget is not None and reply is not None:
-                self._budget.spend(task.frame.pairs)
+                self._budget.spend(rows_of(task.frame))
             self._answers.append(Answer(task, reply))
             try:
                 self._loop.call_soon_threadsafe(self._deliver)
@@ -232,7 +250,7 @@ def answer(job: Job) -> Frame:
 def compute(frame: Frame, holding: Holding) -> np.ndarray:
     """The rows of a request through the kernel: (pairs, n_embd) float32, or (rows, n_embd) partial sums where they are
     asked for. Raises Refused, MessageError, RowsError."""
-    kernel = holding.kernel
+    kernel = cast(ExpertKernel, holding.kernel)
     if frame.pairs * kernel.n_embd * 4 > RESULT_LIMIT_BYTES:
         raise Refused(ErrorCode.BAD_BODY, f"{frame.pairs} pairs at once are too many")
     body = read_dispatch(frame)
@@ -244,3 +262,6 @@ def compute(frame: Frame, holding: Holding) -> np.ndarray:
         return values
     kind = np.float16 if frame.result_dtype == ResultDtype.PARTIAL_F16 else np.float32
     return partial_sums(values, body.pairs[:, 0], body.weights, frame.rows, kind)
+
+
+EXPERT_ANSWERS: Answers = {FrameType.DISPATCH: answer, FrameType.CHALLENGE: answer}
