@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 
 from inference.benchmarks.full_size.plan import Budget, Case, Plan
-from inference.benchmarks.full_size.swarm import Progress, Swarm, failures, group_of, swarm_of
+from inference.benchmarks.full_size.swarm import Swarm, failures, group_of, swarm_of
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.site import backbone

@@ -1,12 +1,14 @@
 """Arm `dense`: plain llama.cpp and our backbone, every expert local, rounds alternating; on the CPU or with the dense
 path on a GPU."""
 
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from inference.benchmarks.full_size import limits, parts
 from inference.benchmarks.overhead import Plan, run_plan
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.report import Result
 from inference.gguf_index import open_index
 
@@ -18,7 +20,7 @@ def dense(
     pairs: int,
     threads: int,
     gpu_layers: int,
-    progress: Callable[[float, str], None],
+    progress: Progress,
 ) -> Iterator[Result]:
     """Cases `m0/cpu/batch=N`, or `m0/gpu/batch=N` where gpu_layers is not 0, each with the milliseconds of a layer by
     part in plain llama.cpp. Raises SideFailed."""
@@ -35,6 +37,8 @@ def dense(
             index, batch, threads=threads, bytes_per_second=bytes_per_second, on_gpu=bool(gpu_layers)
         )
         part = alone[batch]
+        # Of one layer: what llama.cpp's scheduler and the callback into Python cost with nothing to send.
+        callback_ms = 1000 * batch * (1 / result.value - 1 / statistics.median(result.peer_samples)) / layers
         times = {key: round(value, 3) for key, value in part.layer_ms.items()}
         said = " + ".join(f"{key} {value:.1f}" for key, value in times.items())
         yield replace(
@@ -47,6 +51,7 @@ def dense(
                 "layers": layers,
                 "of_limit": round(result.value / limit, 3),
                 "memory_bytes_per_second": round(bytes_per_second),
+                "over_plain_ms_per_layer": round(callback_ms, 3),
                 "plain_ms_per_layer": times,
                 "plain_head_ms_per_step": round(part.head_ms, 3),
                 "note": f"{result.value / limit:.2f} of its limit ({what}); plain, ms per layer: {said}; head "

@@ -3,15 +3,16 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from inference.benchmarks.overhead import SideFailed
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import ROOT
 from inference.benchmarks.report import Result
 
 
-def exact(traces: Path, gpu_layers: int, progress: Callable[[float, str], None]) -> Iterator[Result]:
+def exact(traces: Path, gpu_layers: int, progress: Progress) -> Iterator[Result]:
     """Cases `exact/FOLDER/lane-N` with `max_abs_diff`. Raises SideFailed when a trace cannot be repeated."""
     found = sorted(traces.rglob("lane-*.jsonl"))
     for number, path in enumerate(found):

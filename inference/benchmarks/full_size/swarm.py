@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from inference.benchmarks.full_size import limits, parts
 from inference.benchmarks.full_size.breakdown import memory, spent, told
 from inference.benchmarks.full_size.plan import Budget, Case, Plan
+from inference.benchmarks.progress import Progress
 from inference.benchmarks.relay.processes import Client
 from inference.benchmarks.report import Result
 from inference.benchmarks.rig.backbone import Options
@@ -18,7 +19,6 @@ from inference.benchmarks.rig.site import Group, Site, backbone, site
 from inference.gguf_index import ModelIndex, open_index
 from inference.verify.local_swarm import Range
 
-Progress = Callable[[float, str], None]
 # A hot set is planned every few seconds, from what was asked for until then.
 HOT_SET_SECONDS = 6.0
 
