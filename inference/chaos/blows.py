@@ -17,12 +17,17 @@ class Blow(StrEnum):
     RESTART_WEB = "restart_web"
     RESTART_REDIS = "restart_redis"
     KILL_BACKBONE = "kill_backbone"
+    KILL_STAGE = "kill_stage"
+    HANG_STAGE = "hang_stage"
 
 
 WORKER_BLOWS = (Blow.JOIN, Blow.LEAVE, Blow.KILL, Blow.HANG, Blow.LIE)
 # Seconds between two blows to workers; a server blow needs time to heal before the next one.
 GAP_SECONDS = (2.0, 5.0)
 SERVER_BLOWS_EVERY_SECONDS = 75.0
+# A ring needs a moment to come back and to read its sequences again.
+STAGE_BLOWS = (Blow.KILL_STAGE, Blow.HANG_STAGE)
+STAGE_GAP_SECONDS = (6.0, 12.0)
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,9 @@ class TimedBlow:
     detail: float
 
 
-def timetable(seconds: float, seed: int) -> Sequence[TimedBlow]:
-    """Every kind at least once; the backbone is killed exactly once, before half of the time."""
+def timetable(seconds: float, seed: int, *, with_stages: bool = False) -> Sequence[TimedBlow]:
+    """Every kind at least once; the backbone is killed exactly once, before half of the time. with_stages: there are
+    stages to strike."""
     chance = random.Random(seed)
     found = [
         TimedBlow(seconds * 0.15, Blow.RESTART_WEB, 0.0),
@@ -54,4 +60,8 @@ def timetable(seconds: float, seed: int) -> Sequence[TimedBlow]:
             chance.shuffle(bag)
         found.append(TimedBlow(moment, bag.pop(), chance.random()))
         moment += chance.uniform(*GAP_SECONDS)
+    moment, number = STAGE_GAP_SECONDS[0], 0
+    while with_stages and moment < seconds:
+        found.append(TimedBlow(moment, STAGE_BLOWS[number % 2], chance.random()))
+        moment, number = moment + chance.uniform(*STAGE_GAP_SECONDS), number + 1
     return sorted(found, key=lambda blow: blow.at)

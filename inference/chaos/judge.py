@@ -25,11 +25,13 @@ SUSPENSIONS = frozenset({"node-suspended", "node-quarantined"})
 @dataclass
 class Watched:
     """What was seen while it ran. rows: boot -> [(unix time, rows that workers computed and it used)];
-    memory: (process name, pid) -> [(unix time, bytes)]; killed: boot -> unix time of its SIGKILL."""
+    memory: (process name, pid) -> [(unix time, bytes)]; killed: boot -> unix time of its SIGKILL; rings: boot -> what
+    it last said of them."""
 
     rows: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     memory: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     killed: dict[str, float] = field(default_factory=dict)
+    rings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass
@@ -102,6 +104,15 @@ def judge_credit(verdict: Verdict, watched: Watched, events: Sequence[StoredEven
     verdict.add("rows_used", {boot: seen[-1][1] for boot, seen in watched.rows.items()})
     verdict.add("rows_credited", dict(credited))
     verdict.add("rows_lost_to_kills", lost)
+
+
+def judge_rings(verdict: Verdict, watched: Watched, kills: int) -> None:
+    """Rings were used, and where many stages were killed some were lost, their sequences read again. The last words of
+    a backbone that was killed itself may miss one."""
+    for name, is_due in (("steps", True), ("rings_lost", kills > 2), ("replayed_tokens", kills > 2)):
+        total = sum(int(rings[name]) for rings in watched.rings.values())
+        problem = f"{kills} stages were killed, but {name} of rings is 0" if is_due and not total else ""
+        verdict.add(f"ring_{name}", total, problem)
 
 
 def judge_memory(verdict: Verdict, watched: Watched) -> None:

@@ -44,9 +44,10 @@ class ClientLeft(Exception):
     """A client closes its connection in the middle of an answer."""
 
 
-def request_body(number: int, model: str) -> dict[str, Any]:
-    """Request `number` of the pool, always the same."""
-    return {
+def request_body(number: int, model: str, *, with_rings: bool = False) -> dict[str, Any]:
+    """Request `number` of the pool, always the same. with_rings: every second one asks for a ring."""
+    latency = {"latency": "low"} if with_rings and number % 2 else {}
+    return latency | {
         "model": model,
         "prompt": OPENINGS[number % len(OPENINGS)],
         "max_tokens": TOKENS,
@@ -59,8 +60,11 @@ def request_body(number: int, model: str) -> dict[str, Any]:
 class Load:
     """`clients` threads until `stop`; each ends its request first."""
 
-    def __init__(self, url: str, api_key: str, clients: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, url: str, api_key: str, clients: int, tls: ssl.SSLContext | None = None, *, with_rings: bool = False
+    ) -> None:
         self.tally = Tally()
+        self._with_rings = with_rings
         self._url, self._api_key, self._tls = url, api_key, tls
         self._next = 0
         self._lock = threading.Lock()
@@ -86,13 +90,14 @@ class Load:
     def texts(self, numbers: list[int]) -> dict[int, str]:
         """The texts of some requests, one after another: what a calm server says."""
         with self._client() as client:
-            return {
-                number: client.stream(request_body(number, self._model), lambda text: None).text for number in numbers
-            }
+            return {number: client.stream(self._body(number), lambda text: None).text for number in numbers}
 
     def _client(self) -> ApiClient:
         transport = None if self._tls is None else httpx.HTTPTransport(verify=self._tls)
         return ApiClient(self._url, self._api_key, transport)
+
+    def _body(self, number: int) -> dict[str, Any]:
+        return request_body(number, self._model, with_rings=self._with_rings)
 
     def _run(self) -> None:
         with self._client() as client:
@@ -113,7 +118,7 @@ class Load:
 
         for attempt in range(START_ATTEMPTS):
             try:
-                progress = client.stream(request_body(number, self._model), on_text)
+                progress = client.stream(self._body(number), on_text)
             except ClientLeft:
                 with self._lock:
                     self.tally.left += 1

@@ -19,6 +19,7 @@ from inference.chaos.blows import Blow, TimedBlow, timetable
 from inference.chaos.judge import Verdict, Watched
 from inference.chaos.load import Load
 from inference.chaos.processes import PATIENCE, Crew, Server, log_errors, resident_bytes
+from inference.chaos.stage_crew import StageCrew, model_for
 from inference.chaos.target import Target
 
 SPOOL_SECONDS = 2.0
@@ -36,7 +37,7 @@ Say = Callable[[str], None]
 class Settings:
     """seconds: how long blows fall; one_per_lane: one sequence per lane, so that texts can be compared too;
     keep: a new folder for logs and traces, kept; patient_liars: they earn trust first, so some lies are used before
-    they are found, and logits may differ."""
+    they are found, and logits may differ; stages: processes that hold a model's layers for rings, 0: none."""
 
     seconds: float
     seed: int
@@ -44,18 +45,30 @@ class Settings:
     one_per_lane: bool = False
     keep: Path | None = None
     patient_liars: bool = False
+    stages: int = 0
 
 
 def run(settings: Settings, say: Say) -> Verdict:
     """A server of its own. Raises ChaosFailed when it does not even start."""
     if settings.keep is not None:
         settings.keep.mkdir(parents=True)
-        return run_against(Server(settings.keep, _environment(settings)), settings, say)
+        return _run_in(settings.keep, settings, say)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        return run_against(Server(Path(folder), _environment(settings)), settings, say)
+        return _run_in(Path(folder), settings, say)
 
 
-def run_against(target: Target, settings: Settings, say: Say) -> Verdict:
+def _run_in(folder: Path, settings: Settings, say: Say) -> Verdict:
+    environment = _environment(settings)
+    if not settings.stages:
+        return run_against(Server(folder, environment), settings, say)
+    say(f"starting {settings.stages} stages ...")
+    model = model_for(folder, settings.stages)
+    with StageCrew(model, settings.stages, folder / "stages", settings.seed) as stages:
+        environment |= stages.environment(settings.clients, int(environment["BACKBONE_LANES"]))
+        return run_against(Server(folder, environment | {"MODEL_PATH": str(model)}), settings, say, stages)
+
+
+def run_against(target: Target, settings: Settings, say: Say, stages: StageCrew | None = None) -> Verdict:
     """The same against any server; it is stopped at the end. SPOOL_SECONDS must be its setting too."""
     folder = target.var_dir
     verdict, watched = Verdict(), Watched()
@@ -69,10 +82,12 @@ def run_against(target: Target, settings: Settings, say: Say) -> Verdict:
         with Crew(server.run.url, folder / "crew", settings.seed, PATIENCE if settings.patient_liars else 0) as crew:
             for _ in range(FIRST_WORKERS):
                 crew.join()
-            load = Load(server.run.url, server.run.api_key, settings.clients, server.tls)
+            load = Load(server.run.url, server.run.api_key, settings.clients, server.tls, with_rings=stages is not None)
             watch.start()
             load.start()
-            blows = _strike(settings, server, crew, watch, say)
+            blows = _strike(settings, server, Struck(crew, stages), watch, say)
+            if stages is not None:
+                stages.calm()
             say("the blows are over; every request must end now ...")
             stuck = load.stop(PATIENCE_SECONDS)
             lied = crew.liars_that_lied
@@ -95,6 +110,8 @@ def run_against(target: Target, settings: Settings, say: Say) -> Verdict:
         judge.judge_liars(verdict, lied)
         judge.judge_credit(verdict, watched, events, SPOOL_SECONDS)
         judge.judge_memory(verdict, watched)
+        if stages is not None:
+            judge.judge_rings(verdict, watched, blows.get(Blow.KILL_STAGE, 0))
         verdict.add("tracebacks", log_errors(folder / "logs"))
         if verdict.problems:
             _keep_logs(folder, say)
@@ -116,23 +133,37 @@ def _environment(settings: Settings) -> dict[str, str]:
     }
 
 
-def _strike(settings: Settings, server: Target, crew: Crew, watch: "Watch", say: Say) -> dict[str, int]:
+@dataclass
+class Struck:
+    """Who is struck beside the server."""
+
+    crew: Crew
+    stages: StageCrew | None
+
+    def tick(self) -> None:
+        self.crew.tick()
+        if self.stages is not None:
+            self.stages.tick()
+
+
+def _strike(settings: Settings, server: Target, struck: Struck, watch: "Watch", say: Say) -> dict[str, int]:
     """Lets every blow fall at its time; how many of each kind."""
     began, counts = time.monotonic(), Counter[str]()
-    waiting = list(timetable(settings.seconds, settings.seed))
+    waiting = list(timetable(settings.seconds, settings.seed, with_stages=struck.stages is not None))
     while time.monotonic() < began + settings.seconds:
-        crew.tick()
+        struck.tick()
         if waiting and time.monotonic() >= began + waiting[0].at:
             timed = waiting.pop(0)
             say(f"{timed.at:6.1f} s  {timed.blow}")
             with suppress(ServerNotRunning):
-                _fall(timed, server, crew, watch)
+                _fall(timed, server, struck, watch)
                 counts[timed.blow] += 1
         time.sleep(0.1)
     return dict(counts)
 
 
-def _fall(timed: TimedBlow, server: Target, crew: Crew, watch: "Watch") -> None:
+def _fall(timed: TimedBlow, server: Target, struck: Struck, watch: "Watch") -> None:
+    crew, hang_seconds = struck.crew, HANG_SECONDS[0] + timed.detail * (HANG_SECONDS[1] - HANG_SECONDS[0])
     match timed.blow:
         case Blow.JOIN:
             crew.join()
@@ -141,7 +172,7 @@ def _fall(timed: TimedBlow, server: Target, crew: Crew, watch: "Watch") -> None:
         case Blow.KILL:
             crew.kill()
         case Blow.HANG:
-            crew.hang(HANG_SECONDS[0] + timed.detail * (HANG_SECONDS[1] - HANG_SECONDS[0]))
+            crew.hang(hang_seconds)
         case Blow.LIE:
             crew.lie(timed.detail)
         case Blow.RESTART_WEB:
@@ -151,6 +182,12 @@ def _fall(timed: TimedBlow, server: Target, crew: Crew, watch: "Watch") -> None:
         case Blow.KILL_BACKBONE:
             watch.backbone_killed()
             server.hit("backbone", signal.SIGKILL)
+        case Blow.KILL_STAGE:
+            if struck.stages is not None:
+                struck.stages.strike_dead()
+        case Blow.HANG_STAGE:
+            if struck.stages is not None:
+                struck.stages.hang(hang_seconds)
 
 
 class Watch:
@@ -192,6 +229,8 @@ class Watch:
     def _look_at_backbones(self) -> None:
         for status in backbone_status.all_statuses(self._redis):
             self._watched.rows[status["boot"]].append((float(status["at"]), int(status["rows"].get("remote", 0))))
+            if status["rings"] is not None:
+                self._watched.rings[status["boot"]] = status["rings"]
 
 
 def _judge_load(verdict: Verdict, load: Load, stuck: int) -> None:

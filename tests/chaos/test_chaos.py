@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from inference import liars
-from inference.chaos.blows import WORKER_BLOWS, Blow, timetable
-from inference.chaos.judge import Verdict, Watched, judge_liars, judge_memory
+from inference.chaos.blows import STAGE_BLOWS, WORKER_BLOWS, Blow, timetable
+from inference.chaos.judge import Verdict, Watched, judge_liars, judge_memory, judge_rings
 from inference.chaos.liar_worker import FIRST_LIE, LyingKernel, honest_at_first
 from inference.worker import serve
 from inference.worker.holdings import Holding
@@ -25,10 +25,17 @@ def test_a_timetable_follows_from_its_seed_and_has_every_blow() -> None:
     kinds = [timed.blow for timed in first]
     assert first == again
     assert first != other
-    assert set(kinds) == set(Blow)
+    assert set(kinds) == set(Blow) - set(STAGE_BLOWS)
     assert kinds.count(Blow.KILL_BACKBONE) == 1
     assert sum(kind in WORKER_BLOWS for kind in kinds) > 50
     assert [timed.at for timed in first] == sorted(timed.at for timed in first)
+
+
+def test_stages_are_struck_where_there_are_some() -> None:
+    kinds = [timed.blow for timed in timetable(60, 7, with_stages=True)]
+
+    assert set(kinds) == set(Blow)
+    assert 4 <= sum(kind in STAGE_BLOWS for kind in kinds) <= 10
 
 
 def test_memory_that_grows_is_a_problem_and_memory_that_jumps_about_is_none() -> None:
@@ -42,6 +49,18 @@ def test_memory_that_grows_is_a_problem_and_memory_that_jumps_about_is_none() ->
 
     assert [problem.split()[0] for problem in verdict.problems] == ["leaking"]
     assert set(verdict.figures["memory_growth_bytes"]) == {"steady", "leaking"}
+
+
+def test_rings_that_were_never_lost_are_a_problem_only_where_many_stages_were_killed() -> None:
+    watched = Watched()
+    watched.rings["boot"] = {"steps": 9, "rings_lost": 0, "replayed_tokens": 0}
+    problems = {}
+    for kills in (2, 3):
+        verdict = Verdict()
+        judge_rings(verdict, watched, kills)
+        problems[kills] = len(verdict.problems)
+
+    assert problems == {2: 0, 3: 2}
 
 
 class Honest:
@@ -88,7 +107,7 @@ def test_a_liar_that_was_not_suspended_is_a_problem_and_one_that_hardly_lied_is_
 @pytest.mark.slow
 def test_nobody_notices_half_a_minute_of_chaos() -> None:
     result = subprocess.run(
-        [sys.executable, "manage.py", "chaos", "--minutes", "0.4", "--seed", "5", "--json"],
+        [sys.executable, "manage.py", "chaos", "--minutes", "0.4", "--seed", "5", "--stages", "3", "--json"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -102,3 +121,5 @@ def test_nobody_notices_half_a_minute_of_chaos() -> None:
     assert figures["ok"] is True
     assert figures["max_abs_diff"] == 0.0
     assert figures["requests_finished"] > 16
+    assert figures["ring_steps"] > 0
+    assert figures["blows"]["kill_stage"] > 0

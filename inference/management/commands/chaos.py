@@ -32,6 +32,10 @@ class Command(BaseCommand):
             action="store_true",
             help="Liars earn trust before they lie: they must be caught, but logits and texts may differ until then.",
         )
+        parser.add_argument(
+            "--stages", type=int, default=0, metavar="N",
+            help="A model on N stages: every second request asks for a ring, and stages are killed and hang too.",
+        )  # fmt: skip
         parser.add_argument("--keep", type=Path, default=None, help="A new folder for logs and traces, kept.")
         parser.add_argument("--json", action="store_true", help="Nothing but the object.")
 
@@ -44,6 +48,7 @@ class Command(BaseCommand):
             options["one_per_lane"],
             options["keep"],
             options["patient_liars"],
+            options["stages"],
         )
 
         def say(line: str) -> None:
