@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from inference.errors import NoStages
 from inference.gguf_index import LayerExperts, ModelIndex
+from inference.stage_file import open_stages
 
 
 def as_object(index: ModelIndex) -> dict[str, Any]:
@@ -26,6 +28,21 @@ def as_object(index: ModelIndex) -> dict[str, Any]:
         "offered_layers": list(index.offered_layers),
         "layers": [_layer_object(index, layer) for layer in index.layers.values()],
     }
+
+
+def stages_object(index: ModelIndex) -> dict[str, Any]:
+    """Where the model can be cut, and what the units between the cuts take; or why it cannot. Reads its headers."""
+    try:
+        source = open_stages(index)
+    except NoStages as error:
+        return {"refused": str(error)}
+    units = []
+    for unit, size in enumerate(source.unit_bytes):
+        first, last = source.cuts.layers_of(unit, unit + 1)
+        held = (index.layers[layer] for layer in range(first, last) if layer in index.layers)
+        routed = sum(layer.experts * layer.expert_bytes for layer in held)
+        units.append({"layers": [first, last], "bytes": size, "bytes_without_experts": size - routed})
+    return {"build": source.cuts.build, "units": units}
 
 
 def _layer_object(index: ModelIndex, layer: LayerExperts) -> dict[str, Any]:
@@ -55,10 +72,24 @@ def as_table(index: ModelIndex) -> Iterator[str]:
     yield f"experts       {index.experts_per_layer} per layer, {index.experts_used} used per token"
     yield f"widths        n_embd {index.n_embd}, expert n_ff {index.n_ff}"
     yield f"in experts    {megabytes(index.routed_bytes)} ({share:.1%} of the weights)"
+    yield f"stages        {_stages_line(index)}"
     yield ""
     yield f"{'layers':<10}{'types (gate, up, down)':<36}{'one expert':>14}{'one layer':>16}  workers"
     for run in _runs(index):
         yield _row(index, run)
+
+
+def _stages_line(index: ModelIndex) -> str:
+    stages = stages_object(index)
+    if "refused" in stages:
+        return f"none: {printable(stages['refused'])}"
+    units = stages["units"]
+    lengths = sorted({unit["layers"][1] - unit["layers"][0] for unit in units})
+    largest = max(units, key=lambda unit: int(unit["bytes"]))
+    return (
+        f"1 to {len(units)}, cut every {' or '.join(map(str, lengths))} layers; the largest unit takes "
+        f"{megabytes(largest['bytes'])}, without experts {megabytes(largest['bytes_without_experts'])}"
+    )
 
 
 def _layer_counts(index: ModelIndex) -> str:

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from inference.gguf_index import open_index
-from inference.model_report import as_object, as_table, megabytes, printable
+from inference.model_report import as_object, as_table, megabytes, printable, stages_object
 from inference.synthetic import demo_variant, small_gpt_oss, small_qwen35moe
 from tests.model_files import DEMO_MODEL
 
@@ -44,6 +44,17 @@ def test_the_table_says_what_is_not_offered(tmp_path: Path) -> None:
     assert "1 more for prediction (nextn), never offered" in nextn
     assert "backbone only" in oss
     assert "Q4_K Q4_K (gate and up merged)" in merged
+
+
+def test_it_tells_where_a_model_can_be_cut_into_stages(tmp_path: Path) -> None:
+    report = stages_object(open_index(DEMO_MODEL))
+    table = "\n".join(as_table(open_index(DEMO_MODEL)))
+    oss = "\n".join(as_table(open_index(small_gpt_oss(tmp_path / "o.gguf"))))
+
+    assert [unit["layers"] for unit in report["units"]] == [[0, 4], [4, 8]]
+    assert report["units"][0]["bytes"] - report["units"][0]["bytes_without_experts"] == 4 * 3_538_944
+    assert "stages        1 to 2, cut every 4 layers; the largest unit takes 16.3 MB, without experts 2.1 MB" in table
+    assert "stages        none: gpt-oss is not among the architectures" in oss
 
 
 def test_sizes_are_decimal_and_names_harmless() -> None:

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inference.errors import InferenceError
 from inference.gguf_index import open_index
-from inference.model_report import as_object, as_table
+from inference.model_report import as_object, as_table, stages_object
 
 
 class Command(BaseCommand):
@@ -33,6 +33,6 @@ class Command(BaseCommand):
         except InferenceError as error:
             raise CommandError(f"{error.code}: {error}", returncode=2) from error
         if options["json"]:
-            self.stdout.write(json.dumps(as_object(index), indent=2))
+            self.stdout.write(json.dumps(as_object(index) | {"stages": stages_object(index)}, indent=2))
         else:
             self.stdout.write("\n".join(as_table(index)))
