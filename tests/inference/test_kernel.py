@@ -7,12 +7,13 @@ import gguf
 import numpy as np
 import pytest
 
-from inference.gguf_index import open_index
+from inference.gguf_header import type_number
+from inference.gguf_index import Role, open_index
 from inference.kernel import CpuRuntime, GgmlKernel, kernel_class_name, quantize_rows
 from inference.rows import TYPE_Q8_0, TYPE_Q8_K, IntArray, RowsError
 from inference.slice_file import SliceFile
 from inference.slices import plan_slice, write_slice
-from inference.synthetic import demo_variant
+from inference.synthetic_slice import SliceShape, write_synthetic_slice
 from tests.inference.models import DEMO_MODEL
 
 LAYER, FIRST, LAST = 3, 4, 20
@@ -36,6 +37,14 @@ def slice_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kernel(slice_path: Path, runtime: CpuRuntime) -> Iterator[GgmlKernel]:
     with GgmlKernel.open(slice_path, runtime) as kernel:
         yield kernel
+
+
+def piece_of(folder: Path, kind: str, *, up: str = "", merged: bool = False) -> Path:
+    """A slice of 8 experts of one ggml type; up: of another one."""
+    number = type_number(kind)
+    types: dict[Role, int] = {"gate": number, "up": type_number(up or kind), "down": number}
+    shape = SliceShape(256, 256, 8, types, merged=merged, first=0)
+    return write_synthetic_slice(folder / "slice.gguf", shape)
 
 
 def random_pairs(count: int) -> tuple[np.ndarray, IntArray]:
@@ -107,9 +116,7 @@ def test_it_refuses_rows_that_do_not_fit(kernel: GgmlKernel, rows: np.ndarray, e
 def test_merged_and_separate_tensors_of_each_type_compute(
     tmp_path: Path, runtime: CpuRuntime, kind: str, merged: bool
 ) -> None:
-    model, piece = tmp_path / "model.gguf", tmp_path / "slice.gguf"
-    demo_variant(model, kind, kind, kind, merged=merged)
-    write_slice(plan_slice(open_index(model), 0, 0, 8), piece)
+    piece = piece_of(tmp_path, kind, merged=merged)
     rows = np.random.default_rng(2).standard_normal((9, 256), dtype=np.float32)
     experts = np.arange(9, dtype=np.int32) % 8
 
@@ -145,9 +152,7 @@ WANTED = {
 def test_rows_that_travel_as_blocks_give_the_bits_of_float32_rows_for_every_type(
     tmp_path: Path, runtime: CpuRuntime, kind: str, block_type: int | None
 ) -> None:
-    model, piece = tmp_path / "model.gguf", tmp_path / "slice.gguf"
-    demo_variant(model, kind, kind, kind)
-    write_slice(plan_slice(open_index(model), 0, 0, 8), piece)
+    piece = piece_of(tmp_path, kind)
     random = np.random.default_rng(5)
     # Ordinary rows, large and very small ones, zeros, and one in which a single value stands out.
     rows = random.standard_normal((200, 256), dtype=np.float32) * np.float32(10) ** random.integers(-6, 2, (200, 1))
@@ -169,11 +174,7 @@ def test_rows_that_travel_as_blocks_give_the_bits_of_float32_rows_for_every_type
 def test_a_layer_whose_gate_and_up_want_different_blocks_takes_float32_rows(
     tmp_path: Path, runtime: CpuRuntime
 ) -> None:
-    model, piece = tmp_path / "model.gguf", tmp_path / "slice.gguf"
-    demo_variant(model, "Q4_K", "Q8_0", "Q4_K")
-    write_slice(plan_slice(open_index(model), 0, 0, 8), piece)
-
-    with GgmlKernel.open(piece, runtime) as kernel:
+    with GgmlKernel.open(piece_of(tmp_path, "Q4_K", up="Q8_0"), runtime) as kernel:
         assert kernel.block_type is None
 
 
