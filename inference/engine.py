@@ -14,7 +14,8 @@ import time
 from bisect import insort
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from inference.decoding import DecodingContext
@@ -209,6 +210,7 @@ class Engine:
             prefill_tokens=self._prefill_tokens,
             places=None if self._row_places is None else self._row_places.lane(number),
             trust=None if self._trusted_lanes is None else self._trusted_lanes.lane(number),
+            on_lost=partial(self._lost, number) if self._has_local_lanes else None,
         )
 
     def _open_context(self, number: int, shape: LaneShape, trace: TraceWriter | None) -> DecodingContext:
@@ -342,8 +344,28 @@ class Engine:
             self._wake[number].notify()
 
     def _kind_for(self, request: GenerationRequest) -> LaneKind:
-        has_local_lanes = self._shapes[0].kind is LaneKind.LOCAL
-        return kind_for(low_latency=request.sampling.low_latency, has_local_lanes=has_local_lanes, rings=self._rings)
+        low_latency = request.sampling.low_latency
+        return kind_for(low_latency=low_latency, has_local_lanes=self._has_local_lanes, rings=self._rings)
+
+    @property
+    def _has_local_lanes(self) -> bool:
+        return self._shapes[0].kind is LaneKind.LOCAL
+
+    def _lost(self, number: int, generation: Generation) -> None:
+        """A ring that did not come back: a lane of ours reads the request again. Called from the ring's lane."""
+        logger.warning("request %s goes on without a ring", generation.request_id)
+        request = generation.request
+        generation.request = replace(request, sampling=replace(request.sampling, low_latency=False))
+        with self._lock:
+            self._assigned[number] -= 1
+            is_stopping = self._stopping
+            if is_stopping:
+                self._requests.pop(generation.request_id, None)
+            else:
+                insort(self._waiting, generation, key=lambda one: one.order)
+                self._assign()
+        if is_stopping:
+            generation.tell(generation.last_event("error", STOPPED))
 
     def _left(self, number: int, generation: Generation) -> None:
         with self._lock:

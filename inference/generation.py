@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -112,6 +112,14 @@ class Generation:
     @property
     def request_id(self) -> str:
         return self.request.request_id
+
+    def begin_again(self) -> None:
+        """Where the state of its sequence is lost: everything so far is to be read again, and nothing is told twice."""
+        self.close()
+        self.request = replace(self.request, resumed=(*self.request.resumed, *self._generated))
+        self.pending = np.array([*self.request.prompt, *self.request.resumed], np.int32)
+        self._generated.clear()
+        self.position, self.slot, self.keep_at = 0, -1, 0
 
     def fed_tokens(self) -> npt.NDArray[np.int32]:
         """(position,) what the sequence has seen: prompt, resumed and generated tokens."""

@@ -51,7 +51,8 @@ class Lane:
 
     on_left(generation): called once for every request that ends, after its last event. seats: requests at once, fewer
     than the context's sequences where the rest keep states of ended ones; None: all. prefill_tokens: most prompt tokens
-    of one step while others generate, None: a whole batch.
+    of one step while others generate, None: a whole batch. on_lost(generation): takes over what no ring of stages could
+    go on with, instead of an end with an error; it is to be read again from its beginning.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Lane:
         prefill_tokens: int | None = None,
         places: LanePlaces | None = None,
         trust: LaneTrust | None = None,
+        on_lost: Callable[[Generation], None] | None = None,
     ) -> None:
         settings = context.settings
         self.seats = settings.sequences if seats is None else seats
@@ -72,6 +74,7 @@ class Lane:
         self.counts = LaneCounts()
         self._trace = trace
         self._on_left = on_left
+        self._on_lost = on_lost
         self._places = places
         self._trust = trust or LaneTrust()
         self._inbox: deque[Generation] = deque()
@@ -159,7 +162,7 @@ class Lane:
             return
         if code != 0:
             for generation, _ in chunks:
-                self._end_prompt(generation, generation.last_event("error", _reason(code)))
+                self._fail_prompt(generation, code)
             return
         for (generation, size), end, is_whole in zip(chunks, ends, whole, strict=True):
             generation.position += size
@@ -248,11 +251,18 @@ class Lane:
         generation.tell(event)
 
     def _end_prompt(self, generation: Generation, event: TokenEvent) -> None:
+        self._forget_prompt(generation)
+        self._leave(generation, event)
+
+    def _fail_prompt(self, generation: Generation, code: int) -> None:
+        self._forget_prompt(generation)
+        self._fail(generation, code)
+
+    def _forget_prompt(self, generation: Generation) -> None:
         if generation.slot >= 0:
             self._remove(generation.slot)
             generation.slot = -1
         self._prompts.remove(generation)
-        self._leave(generation, event)
 
     def _keep(self, generation: Generation, slot: int | None = None) -> None:
         """Copies the state of a sequence, so that a prompt which begins with the same tokens can go on from there."""
@@ -280,7 +290,7 @@ class Lane:
         code = self._decode(batch, rows=size)
         places = None if counted is None else counted.take(size)
         if code != 0:
-            self._fail_active(_reason(code))
+            self._fail_active(code)
             return True
         self.counts.tokens_generated += size
         left: list[tuple[Generation, TokenEvent]] = []
@@ -308,12 +318,20 @@ class Lane:
         self._active.pop()
         self._leave(generation, event)
 
-    def _fail_active(self, reason: str) -> None:
+    def _fail_active(self, code: int) -> None:
         failed, self._active = self._active, []
         for slot in range(len(failed)):
             self._remove(slot)
         for generation in failed:
-            self._leave(generation, generation.last_event("error", reason))
+            self._fail(generation, code)
+
+    def _fail(self, generation: Generation, code: int) -> None:
+        """Ends a request whose decode failed, or gives it to who can go on with it."""
+        if code == RING_LOST and self._on_lost is not None and not generation.cancelled:
+            generation.begin_again()
+            self._on_lost(generation)
+        else:
+            self._leave(generation, generation.last_event("error", _reason(code)))
 
     def _drop_cancelled(self) -> None:
         for generation in [generation for generation in self._active if generation.cancelled]:

@@ -43,9 +43,9 @@ class Plan:
     stages: tuple[int, ...] = (1, 2, 3)
     round_trips: tuple[float, ...] = (0.0, 0.02)
     batches: tuple[int, ...] = (1, 8, 32)
-    steps: int = 10
-    pairs: int = 5
-    firsts: int = 5
+    steps: int = 8
+    pairs: int = 4
+    firsts: int = 4
 
 
 FULL = Plan()

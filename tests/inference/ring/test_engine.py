@@ -1,7 +1,7 @@
 """An engine with lanes of its own and a lane on a ring of stages: who goes where, and what becomes of a broken ring."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,12 +35,21 @@ def rings_over(stages: list[RunningStage]) -> Rings:
     return Rings(directory.open_line, directory.has_ring, sequences=2, patience_seconds=0.5)
 
 
-def generate(engine: Engine, name: str, *, low_latency: bool = False) -> list[TokenEvent]:
+def generate(
+    engine: Engine,
+    name: str,
+    *,
+    low_latency: bool = False,
+    after: tuple[int, Callable[[], object]] = (-1, lambda: None),
+) -> list[TokenEvent]:
+    """Every event. after: what to do when the token of this index is there."""
     events: list[TokenEvent] = []
     done = threading.Event()
 
     def on_event(event: TokenEvent) -> None:
         events.append(event)
+        if event.index == after[0]:
+            after[1]()
         if event.finish is not None:
             done.set()
 
@@ -87,6 +96,22 @@ def test_a_request_ends_with_the_reason_where_no_ring_comes_back(stages: list[Ru
         engine.stop()
 
     assert (events[-1].finish, events[-1].error[:24]) == ("error", "no ring of stages could ")
+
+
+def test_a_request_whose_ring_does_not_come_back_goes_on_in_a_lane(stages: list[RunningStage]) -> None:
+    engine = Engine(DEMO_MODEL, sequences=1, context_tokens=64, threads=1, rings=rings_over(stages))
+    engine.start()
+    try:
+        calm = generate(engine, "calm")
+        struck = generate(engine, "struck", low_latency=True, after=(3, stages[1].stop))
+        next_one = generate(engine, "next")
+    finally:
+        engine.stop()
+
+    assert [event.index for event in struck] == list(range(8))
+    assert [event.token for event in struck] == [event.token for event in calm]
+    assert "".join(event.text for event in struck) == "".join(event.text for event in calm)
+    assert next_one[-1].finish == "length"
 
 
 @pytest.mark.parametrize(
