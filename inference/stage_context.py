@@ -24,7 +24,7 @@ from inference import ggml
 from inference.backend import ExpertsMissing, SwarmBackend
 from inference.errors import NotAStage
 from inference.llama import Batch, Context, ContextSettings, Model
-from inference.stages import KEEPS_ROWS
+from inference.stages import GRAPHS
 from inference.ubatches import passes
 
 logger = logging.getLogger(__name__)
@@ -63,9 +63,9 @@ class StageInfo:
     def of(cls, model: Model) -> Self:
         """Raises NotAStage for any other model."""
         metadata = model.metadata
-        if metadata.get("expertswarm.stage_format") != STAGE_FORMAT:
-            raise NotAStage(f"{model.path}: not a stage; make one with `manage.py slice MODEL --layers A:B`")
         architecture = metadata["general.architecture"]
+        if metadata.get("expertswarm.stage_format") != STAGE_FORMAT or architecture not in GRAPHS:
+            raise NotAStage(f"{model.path}: not a stage; make one with `manage.py slice MODEL --layers A:B`")
         return cls(
             build=metadata["expertswarm.build"],
             model=metadata["expertswarm.model"],
@@ -112,7 +112,7 @@ class StageContext(Context):
                 f"{model.path}: a stage without experts, and no swarm to compute them is connected; cut it with experts"
             )
         self._sections = SECTIONS.get(llama_cpp.llama_model_rope_type(model.pointer), 1)
-        self._keeps_rows = KEEPS_ROWS.get(self.stage.architecture, False)
+        self._keeps_rows = GRAPHS[self.stage.architecture].keeps_rows
         self._hidden = np.zeros((settings.batch_tokens, self.stage.n_embd), np.float32)
         self._passes: list[Float32s] = []
         self._output_name = f"l_out-{self.stage.last_layer - self.stage.first_layer - 1}".encode()

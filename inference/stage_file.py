@@ -1,8 +1,8 @@
 """Stage files: a run of layers as a GGUF of its own that unpatched llama.cpp loads, made of byte ranges of the model.
 
 `blk.a..b` become `blk.0..`, `block_count` and every per-layer array are cut alike, and the vocabulary is left out: the
-coordinator holds the tokenizer. llama.cpp wants an embedding table in every stage: the first has the model's, the
-last of a model whose head is a tensor of its own has a hole of its size, and one between has a single row, so that its
+coordinator holds the tokenizer. llama.cpp wants an embedding table in every stage, and of some architectures a head: in
+the first and last stage what is not used is a hole of its size; one between has a single row of each, so that its
 vocabulary of one token makes the head free. A hole reads as zeros, takes no room on disk and travels as nothing.
 """
 
@@ -27,12 +27,12 @@ from inference.gguf_header import (
 from inference.gguf_index import EXPERT_TENSOR, ModelIndex
 from inference.gguf_split import read_parts
 from inference.slices import SlicePlan, read_span, segment
-from inference.stages import STAGE_LAYER, StageCuts, stage_cuts
+from inference.stages import GRAPHS, STAGE_LAYER, StageCuts, stage_cuts
 
 FORMAT_VERSION = 1
 BLOCK_TENSOR = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(.+)")
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
-# Arrays with an element per layer, by the loaders of the architectures in `stages.KEEPS_ROWS`; and those without.
+# Arrays with an element per layer, by the loaders of the architectures in `stages.GRAPHS`; and those without.
 PER_LAYER = frozenset({
     "attention.head_count",
     "attention.head_count_kv",
@@ -114,14 +114,13 @@ class StageSource:
     # --- tensors ------------------------------------------------------------------------------------------------------
     def _stage(self, first_unit: int, last_unit: int, *, without_experts: bool) -> Iterator[StageTensor]:
         first, last = self.cuts.layers_of(first_unit, last_unit)
-        is_last = last == self.cuts.trunk_layers
+        is_last, graph = last == self.cuts.trunk_layers, GRAPHS[self.index.architecture]
         for name, (file, info) in sorted(self._tensors.items()):
-            if BLOCK_TENSOR.fullmatch(name) or (name == HEAD and not is_last):
+            if BLOCK_TENSOR.fullmatch(name) or (name == HEAD and not is_last and not graph.needs_head):
                 continue
-            if name != EMBEDDING or first == 0 or (is_last and self.is_tied):
-                yield StageTensor(name, info.shape, info.size, info, file)
-            elif is_last:
-                yield StageTensor(name, info.shape, info.size, info, file, is_hole=True)
+            is_used = {EMBEDDING: first == 0 or (is_last and self.is_tied), HEAD: is_last}.get(name, True)
+            if is_used or first == 0 or is_last:
+                yield StageTensor(name, info.shape, info.size, info, file, is_hole=not is_used)
             else:
                 width = info.shape[0]
                 yield StageTensor(name, (width, 1), row_bytes(info.ggml_type, width), info, file)

@@ -11,19 +11,32 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from inference.errors import CutRefused, NoStages
 from inference.gguf_index import FINGERPRINT_CHARACTERS, ModelIndex
 
-# Architectures whose graphs were read (llama.cpp's src/models as of llama-cpp-python 0.3.36): every layer does the same
-# whatever its number, the output of the last is the tensor `l_out-N`, and nothing but a norm and the head follows it.
-# True: the last layer keeps every row; False: it drops rows without logits, so a stage must ask for all.
-KEEPS_ROWS = {
-    "qwen35moe": True,
-    "qwen3next": True,
-    "qwen3moe": False,
-    "qwen2moe": False,
-    "olmoe": False,
+
+class Graph(NamedTuple):
+    """What differs between architectures that can be cut.
+
+    keeps_rows: the last layer computes every row; otherwise it drops those without logits, so a stage asks for all.
+    needs_head: the loader demands `output.weight`; otherwise the embedding table stands in for it.
+    """
+
+    keeps_rows: bool
+    needs_head: bool
+
+
+# Architectures that were read (llama.cpp's src/models as of llama-cpp-python 0.3.36) and tried: every layer does
+# the same whatever its number, the output of the last is the tensor `l_out-N`, and nothing but a norm and the head
+# follows it.
+GRAPHS = {
+    "qwen35moe": Graph(keeps_rows=True, needs_head=False),
+    "qwen3next": Graph(keeps_rows=True, needs_head=False),
+    "qwen3moe": Graph(keeps_rows=False, needs_head=False),
+    "qwen2moe": Graph(keeps_rows=False, needs_head=True),
+    "olmoe": Graph(keeps_rows=False, needs_head=True),
 }
 STAGE_LAYER = 0  # the one layer of a stage build
 
@@ -89,8 +102,8 @@ class StageCuts:
 
 def stage_cuts(index: ModelIndex) -> StageCuts:
     """Raises NoStages for an architecture that was not tried."""
-    if index.architecture not in KEEPS_ROWS:
-        known = ", ".join(sorted(KEEPS_ROWS))
+    if index.architecture not in GRAPHS:
+        known = ", ".join(sorted(GRAPHS))
         raise NoStages(f"{index.architecture} is not among the architectures that can be cut into stages: {known}")
     ends = [layer + 1 for layer in range(index.trunk_layers) if layer not in index.recurrent_layers]
     if not ends:

@@ -60,7 +60,7 @@ def shape122b(path: Path, layers: int = 2, seed: int = 0, shape: Shape = SHAPE_1
     """
     interval = min(shape.attention_interval, layers)
     cut = replace(shape, layers=layers, attention_interval=interval, vocabulary=DEMO_VOCABULARY)
-    return _write_with_demo_tokenizer(_qwen35moe(cut, seed), path)
+    return write_with_demo_tokenizer(hybrid(cut, seed), path)
 
 
 def small_qwen35moe(path: Path, seed: int = 0, expert_type: str = "Q4_K", nextn: int = 0) -> Path:
@@ -71,20 +71,20 @@ def small_qwen35moe(path: Path, seed: int = 0, expert_type: str = "Q4_K", nextn:
 def small_qwen3moe(path: Path, seed: int = 0, expert_type: str = "Q4_K") -> Path:
     """A random qwen3moe of 3 layers x 16 experts, top 4: attention only, no shared expert."""
     shape = replace(_typed(SMALL, expert_type), layers=3)
-    recipe = _attention_only("qwen3moe", shape, seed)
+    recipe = attention_only("qwen3moe", shape, seed)
     for block in range(shape.layers):
         blocks.block_norms(recipe, block, shape.n_embd, "ffn_norm")
         blocks.plain_attention(recipe, block, shape)
         recipe.norm(f"blk.{block}.attn_q_norm.weight", shape.head_size)
         recipe.norm(f"blk.{block}.attn_k_norm.weight", shape.head_size)
         blocks.experts(recipe, block, shape)
-    return _write_with_demo_tokenizer(recipe, path)
+    return write_with_demo_tokenizer(recipe, path)
 
 
 def small_gpt_oss(path: Path, seed: int = 0, expert_type: str = "MXFP4") -> Path:
     """A random gpt-oss of 2 layers x 8 experts, top 4: expert biases, SWIGLU_OAI, attention sinks, sliding window."""
     shape = replace(_typed(SMALL, expert_type), layers=2, experts=8)
-    recipe = _attention_only("gpt-oss", shape, seed)
+    recipe = attention_only("gpt-oss", shape, seed)
     recipe.number("attention.sliding_window", 128)
     recipe.matrix("output.weight", (shape.vocabulary, shape.n_embd), Q4_K)
     for block in range(shape.layers):
@@ -92,7 +92,7 @@ def small_gpt_oss(path: Path, seed: int = 0, expert_type: str = "MXFP4") -> Path
         blocks.plain_attention(recipe, block, shape)
         blocks.experts(recipe, block, shape)
         blocks.gpt_oss_biases(recipe, block, shape)
-    return _write_with_demo_tokenizer(recipe, path)
+    return write_with_demo_tokenizer(recipe, path)
 
 
 def sparse122b(path: Path, filled: Iterable[tuple[int, int, int]] = ((0, 0, 1), (47, 200, 208))) -> Path:
@@ -102,7 +102,7 @@ def sparse122b(path: Path, filled: Iterable[tuple[int, int, int]] = ((0, 0, 1), 
     their real number, so that the header costs what a real one costs. Of no use to llama.cpp.
     """
     shape = replace(SHAPE_122B, nextn=1)
-    recipe = _with_full_tokenizer(_qwen35moe(shape, seed=0), shape.vocabulary)
+    recipe = _with_full_tokenizer(hybrid(shape, seed=0), shape.vocabulary)
     sizes = {tensor.name: tensor.size // shape.experts for tensor in recipe.tensors if "_exps." in tensor.name}
     spans = [
         (name, first * sizes[name], (last - first) * sizes[name])
@@ -129,7 +129,7 @@ def full122b(
     """
     interval = min(shape.attention_interval, layers)
     full = replace(shape, layers=layers, attention_interval=interval, nextn=1, mixed=True)
-    recipe = _with_full_tokenizer(_qwen35moe(full, seed), full.vocabulary)
+    recipe = _with_full_tokenizer(hybrid(full, seed), full.vocabulary)
     return write_sparse(recipe, path, ()) if sparse else write(recipe, path, processes=processes, progress=progress)
 
 
@@ -154,16 +154,16 @@ def demo_variant(
     for name, tensor in source.items():
         match = EXPERT_TENSOR.fullmatch(name)
         if match is None:
-            recipe.tensors.append(_retyped(tensor, int(tensor.tensor_type)))
+            recipe.tensors.append(retyped(tensor, int(tensor.tensor_type)))
         elif merged and match[2] == "gate":
             recipe.tensors.append(_merged(tensor, source[name.replace("gate", "up")], type_number(gate)))
         elif not merged or match[2] == "down":
             kind = {"gate": gate, "up": up, "down": overrides.get(int(match[1]), down)}[match[2]]
-            recipe.tensors.append(_retyped(tensor, type_number(kind)))
+            recipe.tensors.append(retyped(tensor, type_number(kind)))
     return write(recipe, path)
 
 
-def _retyped(tensor: gguf.ReaderTensor, ggml_type: int) -> Tensor:
+def retyped(tensor: gguf.ReaderTensor, ggml_type: int) -> Tensor:
     shape = tuple(int(length) for length in reversed(tensor.shape))
     return Tensor(tensor.name, shape, ggml_type, lambda: _converted(tensor, ggml_type))
 
@@ -189,7 +189,7 @@ def _typed(shape: Shape, expert_type: str) -> Shape:
     return replace(shape, expert_type=type_number(expert_type), down_type=type_number(expert_type))
 
 
-def _qwen35moe(shape: Shape, seed: int) -> Recipe:
+def hybrid(shape: Shape, seed: int) -> Recipe:
     recipe = Recipe(f"qwen35moe {shape} seed {seed}", "qwen35moe", seed)
     recipe.metadata["general.name"] = (f"random-qwen35moe-{shape.layers}x{shape.experts}", Kind.STRING, None)
     blocks.hybrid_metadata(recipe, shape)
@@ -210,7 +210,7 @@ def _qwen35moe(shape: Shape, seed: int) -> Recipe:
     return recipe
 
 
-def _attention_only(architecture: str, shape: Shape, seed: int) -> Recipe:
+def attention_only(architecture: str, shape: Shape, seed: int) -> Recipe:
     recipe = Recipe(f"{architecture} {shape} seed {seed}", architecture, seed)
     recipe.metadata["general.name"] = (f"random-{architecture}-{shape.layers}x{shape.experts}", Kind.STRING, None)
     blocks.attention_metadata(recipe, shape)
@@ -237,6 +237,6 @@ def _with_full_tokenizer(recipe: Recipe, vocabulary: int) -> Recipe:
     return recipe
 
 
-def _write_with_demo_tokenizer(recipe: Recipe, path: Path) -> Path:
+def write_with_demo_tokenizer(recipe: Recipe, path: Path) -> Path:
     recipe.metadata |= copied_metadata(gguf.GGUFReader(DEMO_MODEL), "tokenizer.")
     return write(recipe, path)

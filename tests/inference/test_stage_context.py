@@ -13,8 +13,10 @@ from inference.llama import Context, Model
 from inference.slices import write_slice
 from inference.stage_context import HiddenBatch, StageContext
 from inference.stage_file import open_stages
+from inference.stages import GRAPHS
 from tests.inference.models import DEMO_MODEL, demo_model
 from tests.inference.stage_chain import SETTINGS, Chain, cut, play
+from tests.inference.stage_models import MAKERS
 
 
 def difference(model: Path, folder: Path, stages: int) -> float:
@@ -42,6 +44,17 @@ def test_stages_of_a_plain_model_give_its_bits(tmp_path: Path, stages: int) -> N
     model = synthetic.small_qwen3moe(tmp_path / "model.gguf")
 
     assert difference(model, tmp_path, stages) == 0.0
+
+
+@pytest.mark.parametrize("architecture", sorted(MAKERS))
+def test_every_other_architecture_that_can_be_cut_gives_its_bits(tmp_path: Path, architecture: str) -> None:
+    model = MAKERS[architecture](tmp_path / "model.gguf")
+
+    assert difference(model, tmp_path, open_stages(open_index(model)).cuts.units) == 0.0
+
+
+def test_no_architecture_is_untried() -> None:
+    assert GRAPHS.keys() == {"qwen35moe", "qwen3moe", *MAKERS}
 
 
 def test_it_refuses_a_model_that_is_no_stage() -> None:

@@ -157,7 +157,7 @@ def with_array(path: Path, key: str, values: list[int]) -> Path:
     recipe = Recipe(f"demo with {key}", "qwen35moe", metadata=copied_metadata(reader, ""))
     recipe.metadata.pop(key, None)
     recipe.numbers(key.removeprefix("qwen35moe."), values)
-    recipe.tensors += [synthetic._retyped(tensor, int(tensor.tensor_type)) for tensor in reader.tensors]
+    recipe.tensors += [synthetic.retyped(tensor, int(tensor.tensor_type)) for tensor in reader.tensors]
     return write(recipe, path)
 
 
