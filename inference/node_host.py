@@ -9,37 +9,23 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import redis
 
 from inference import backbone_status, token_stream
-from inference.audit import Auditor, NodeClass
-from inference.backend import SwarmBackend
-from inference.bookkeeper import Bookkeeper, NotAcknowledged
-from inference.challenge import ExpertOracle
-from inference.credit_spool import CreditSpool
-from inference.dispatch import Dispatcher
 from inference.engine import STOPPED, Engine
 from inference.errors import InferenceError
-from inference.findings import FindingReporter
 from inference.generation import GenerationRequest, TokenEvent
 from inference.gguf_index import open_index
 from inference.host_settings import HostSettings, MarketPort
-from inference.hot_set import HotBudget
-from inference.hot_set_keeper import HotSetKeeper, core_share
-from inference.kernel import CpuRuntime, kernel_class_name
-from inference.layer_step import owner_of
-from inference.replica_table import ReplicaTable
+from inference.kernel import kernel_class_name
 from inference.ring.directory import StageDirectory
 from inference.ring.policy import Rings
+from inference.swarm_host import SwarmParts
 from inference.token_stream import StreamedToken
 from inference.token_writer import TokenWriter
 from inference.trace_folder import make_room
-from inference.verification import Verifier
-from relay.backbone_link import BackboneLink
-from relay.directory import DirectoryWatch
 
 logger = logging.getLogger(__name__)
 
@@ -107,38 +93,7 @@ class NodeHost:
 
     def _build_parts(self) -> None:
         settings, index = self.settings, self.index
-        self.link = BackboneLink(
-            settings.relay_urls,
-            token=settings.backbone_token,
-            build=index.fingerprint,
-            kernel_class=kernel_class_name(),
-            name=self.name,
-            on_roster=self._on_roster,
-        )
-        self.relays = DirectoryWatch(self.redis, settings.relay_fallback, self.link.set_relays)
-        # An oracle of its own: the verifier uses the other one in its thread.
-        self.auditor = Auditor(
-            ExpertOracle(index, CpuRuntime(1)), kernel_class_name(), lambda finding: self.findings.report(finding)
-        )
-        self.dispatcher = Dispatcher(
-            self.link,
-            layers=max(index.layers) + 1,
-            experts_per_layer=index.experts_per_layer,
-            policy=settings.policy,
-            auditor=self.auditor,
-        )
-        budget = HotBudget(
-            settings.hot_set_bytes, settings.hot_set_seconds, core_share(settings.lanes, settings.threads)
-        )
-        self.hot_set = HotSetKeeper(index, self.dispatcher, budget)
-        self.findings = FindingReporter(
-            self.dispatcher.ban,
-            self.market.record_finding,
-            take_passes=self.auditor.take_passes,
-            tell_passes=partial(self.market.record_passes, self.boot),
-            window_seconds=settings.window_seconds,
-        )
-        self._trusted: set[NodeClass] = set()
+        self.swarm = SwarmParts(settings, self.market, index, self.redis, boot=self.boot, name=self.name)
         self.stages = StageDirectory(
             settings.stages,
             settings.stage_secret,
@@ -146,8 +101,7 @@ class NodeHost:
             layers=index.trunk_layers,
             step_seconds=settings.ring_step_seconds,
         )
-        self.backend = SwarmBackend.install(self.dispatcher)
-        self.backend.takes_weights = settings.policy.is_compact
+        dispatcher = self.swarm.dispatcher
         self.engine = Engine(
             settings.model_path,
             lanes=settings.lanes,
@@ -155,36 +109,16 @@ class NodeHost:
             context_tokens=settings.context_tokens,
             threads=settings.threads,
             gpu_layers=settings.gpu_layers,
-            lane_context=self.backend.lane,
+            lane_context=self.swarm.backend.lane,
             # A folder for each boot: a trace that is begun again would lose what it should prove.
             trace_dir=settings.trace_dir / self.boot if settings.trace_dir else None,
             trace_bytes=settings.trace_bytes / 2,
-            on_unwanted=self.dispatcher.abort,
-            row_places=self.dispatcher.row_places,
-            trusted_lanes=self.dispatcher.trusted_lanes,
+            on_unwanted=dispatcher.abort,
+            row_places=dispatcher.row_places,
+            trusted_lanes=dispatcher.trusted_lanes,
             prefill_tokens=settings.prefill_tokens,
             kept_sequences=settings.kept_sequences,
             rings=self._rings(),
-        )
-        self.verifier = Verifier(
-            index,
-            ExpertOracle(index, CpuRuntime(1)),
-            self.link,
-            on_table=self._on_table,
-            on_verdict=self.market.record_verdict,
-            name=self.name,
-        )
-        self.bookkeeper = Bookkeeper(
-            build=index.fingerprint,
-            boot=self.boot,
-            take_report=self.dispatcher.take_report,
-            send_credit=self.market.credit_window,
-            send_demand=lambda demand, since, until: self.market.observe_demand(index, demand, since, until),
-            spool=CreditSpool(settings.var_dir / "spool"),
-            window_seconds=settings.window_seconds,
-            spool_seconds=settings.spool_seconds,
-            demand_seconds=settings.demand_seconds,
-            note_strain=lambda report: self.market.note_strain(index, self.boot, self.dispatcher.strain(report)),
         )
         self.writer = TokenWriter(self.redis)
         self.cancels = CancelListener(self.redis, self.engine.cancel)
@@ -207,17 +141,10 @@ class NodeHost:
             make_room(self.settings.trace_dir, self.settings.trace_bytes // 2, alive=alive)
         self.market.publish_build(self.index)
         self.writer.start()
-        self.findings.start()
-        self.auditor.start()
         self.stages.start()
         self.engine.start()
-        self.hot_set.start()
+        self.swarm.start()
         self.cancels.start()
-        self.bookkeeper.start()
-        self.verifier.start()
-        self.link.start()
-        if not self.settings.relay_urls:
-            self.relays.start()
         self._status_thread.start()
         NodeHost._current = self
 
@@ -227,13 +154,9 @@ class NodeHost:
         self._stop_status.set()
         self.stages.stop()  # open rings go on; nobody waits for a lost stage any more
         self.engine.stop(drain_seconds)
-        self.hot_set.stop()
-        if not self.settings.relay_urls:
-            self.relays.stop()
-        for part in (
-            self.cancels, self.verifier, self.link, self.auditor, self.findings, self.bookkeeper, self.writer
-        ):  # fmt: skip
-            part.stop()
+        self.cancels.stop()
+        self.swarm.stop()
+        self.writer.stop()
         try:
             backbone_status.withdraw(self.redis, self.boot)
         except redis.RedisError as error:
@@ -260,7 +183,7 @@ class NodeHost:
 
     def status(self) -> backbone_status.Status:
         """What `/api/stats` shows of this backbone."""
-        stats, totals = self.engine.stats(), self.bookkeeper.totals
+        stats = self.engine.stats()
         return {
             "started": self.started,
             "build": self.index.fingerprint,
@@ -277,20 +200,8 @@ class NodeHost:
             "tokens_per_second": stats.tokens_per_second,
             "decodes": stats.decodes,
             "failed_decodes": stats.failed_decodes,
-            "relays_connected": self.link.relays_connected,
-            "sessions": len(self.link.sessions),
-            "workers": self.dispatcher.worker_count(),
-            "replicas": self.dispatcher.replica_count(),
-            "rows": {str(place): rows for place, rows in totals.places.items()} if totals else {},
-            "moments": {str(moment): count for moment, count in totals.moments.items()} if totals else {},
-            "audits": dict(self.auditor.counts),
-            "hot_set": self.hot_set.status(),
             "rings": self._ring_status() if self.settings.stages else None,
-            "failures": [[node, code, count] for (node, code), count in totals.failures.items()] if totals else [],
-            "owners": {
-                node: {"seconds": seconds, "deviation_seconds": deviation, "answers": answers}
-                for node, (seconds, deviation, answers) in self.dispatcher.owner_times().items()
-            },
+            **self.swarm.status(),
         }
 
     def _ring_status(self) -> dict[str, Any]:
@@ -311,19 +222,6 @@ class NodeHost:
                 logger.warning("cannot publish the status: %s", error)
             if self._stop_status.wait(backbone_status.PUBLISH_SECONDS):
                 return
-
-    def _on_table(self, table: ReplicaTable) -> None:
-        """Trust that was earned before comes from the market before a node's first answer; in the verifier's thread."""
-        for who in {owner_of(replica) for replica in table.replicas} - self._trusted:
-            try:
-                self.auditor.trust(who, self.market.trust_of(who))
-            except NotAcknowledged as error:
-                logger.warning("node %s begins without trust: %s", who.node_id, error)
-            self._trusted.add(who)
-        self.dispatcher.set_replicas(table)
-
-    def _on_roster(self, roster: Any) -> None:
-        self.verifier.set_roster(roster)
 
 
 def streamed(attempt: int, event: TokenEvent) -> StreamedToken:
