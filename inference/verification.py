@@ -10,6 +10,7 @@ into market commands).
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
@@ -53,7 +54,7 @@ class ReplicaKey(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """A verdict about a replica, for the market. sha256: the slice's right digest; backbone: who says so."""
+    """A verdict about a replica, for the market. sha256: the digest that it has; backbone: who says so."""
 
     backbone: str
     node_id: str
@@ -63,36 +64,47 @@ class Verification(NamedTuple):
     verdict: Verdict
 
 
-class Verifier:
-    """Keeps the dispatcher's table true to the roster.
+class RosterVerifier(ABC):
+    """Verifies what sessions of a roster hold, one replica after another, in a thread of its own.
 
-    on_table: called with every new table; on_verdict: called once per verdict, may raise to have it tried again.
+    on_verdict: called once per verdict, may raise to have it tried again. Subclasses say what is usable, which digests
+    are right and how a replica is challenged; the thread is theirs alone.
     """
 
-    def __init__(
-        self,
-        index: ModelIndex,
-        oracle: ExpertOracle,
-        transport: Transport,
-        on_table: Callable[[ReplicaTable], None],
-        on_verdict: Callable[[Verification], None],
-        name: str = "backbone",
-    ) -> None:
+    def __init__(self, on_verdict: Callable[[Verification], None], name: str) -> None:
         self._name = name
-        self._index = index
-        self._oracle = oracle
-        self._transport = transport
-        self._on_table = on_table
         self._on_verdict = on_verdict
         self._kernel_class = kernel_class_name()
-        self._digests: dict[tuple[int, int, int], str] = {}
         self._passed: set[ReplicaKey] = set()
         self._failed: set[ReplicaKey] = set()
         self._roster: Roster = {}
         self._changed = threading.Condition()
         self._dirty = False
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="verifier", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{type(self).__name__.lower()}", daemon=True)
+
+    @abstractmethod
+    def _publish(self, roster: Roster) -> None:
+        """Tells whoever uses replicas which ones may be used."""
+
+    @abstractmethod
+    def _fits(self, held: HeldReplica) -> bool:
+        """Whether the model has such a range on offer."""
+
+    @abstractmethod
+    def _digests(self, held: HeldReplica) -> Collection[str]:
+        """The right digests of what was downloaded for this range."""
+
+    @abstractmethod
+    def _challenge(self, key: Hashable, session: RosterSession, held: HeldReplica) -> Verdict:
+        """PASSED, WRONG_ANSWER or NO_ANSWER."""
+
+    def _is_settled(self, held: HeldReplica, replica: ReplicaKey) -> bool:
+        """Whether there is nothing to verify: the market calls it live, or there is a verdict."""
+        return held.state == "live" or replica in self._passed or replica in self._failed
+
+    def _is_usable(self, held: HeldReplica, replica: ReplicaKey) -> bool:
+        return self._fits(held) and replica not in self._failed and (held.state == "live" or replica in self._passed)
 
     def start(self) -> None:
         self._thread.start()
@@ -140,7 +152,7 @@ class Verifier:
         for key, session in roster.items():
             for held in session.replicas:
                 replica = ReplicaKey(key, held.claim_id, held.fence)
-                if held.state == "live" or replica in self._passed or replica in self._failed:
+                if self._is_settled(held, replica):
                     continue
                 retry |= not self._verify(key, session, held, replica)
                 if replica in self._passed:
@@ -148,6 +160,43 @@ class Verifier:
                 if self._dirty or self._stopping:
                     return retry
         return retry
+
+    def _verify(self, key: Hashable, session: RosterSession, held: HeldReplica, replica: ReplicaKey) -> bool:
+        """Whether there is a final verdict."""
+        if not self._fits(held):
+            logger.warning("node %s holds layer %d, which this model does not offer", session.node_id, held.layer)
+            self._failed.add(replica)
+            return True
+        digests = self._digests(held)
+        verdict = Verdict.WRONG_DIGEST if held.sha256 not in digests else self._challenge(key, session, held)
+        if verdict is Verdict.NO_ANSWER:
+            return False
+        self._on_verdict(Verification(self._name, session.node_id, held.claim_id, held.fence, held.sha256, verdict))
+        (self._passed if verdict is Verdict.PASSED else self._failed).add(replica)
+        logger.info(
+            "node %s, layer %d, experts %d-%d: %s", session.node_id, held.layer, held.first, held.last - 1, verdict
+        )
+        return True
+
+
+class Verifier(RosterVerifier):
+    """Keeps the dispatcher's table true to the roster. on_table: called with every new table."""
+
+    def __init__(
+        self,
+        index: ModelIndex,
+        oracle: ExpertOracle,
+        transport: Transport,
+        on_table: Callable[[ReplicaTable], None],
+        on_verdict: Callable[[Verification], None],
+        name: str = "backbone",
+    ) -> None:
+        super().__init__(on_verdict, name)
+        self._index = index
+        self._oracle = oracle
+        self._transport = transport
+        self._on_table = on_table
+        self._known_digests: dict[tuple[int, int, int], str] = {}
 
     def _publish(self, roster: Roster) -> None:
         usable = [
@@ -165,39 +214,20 @@ class Verifier:
             )
             for key, session in roster.items()
             for held in session.replicas
-            if self._fits(held)
-            and ReplicaKey(key, held.claim_id, held.fence) not in self._failed
-            and (held.state == "live" or ReplicaKey(key, held.claim_id, held.fence) in self._passed)
+            if self._is_usable(held, ReplicaKey(key, held.claim_id, held.fence))
         ]
         self._on_table(ReplicaTable(usable, experts_per_layer=self._index.experts_per_layer))
 
     def _fits(self, held: HeldReplica) -> bool:
         return held.layer in self._index.offered_layers and held.last <= self._index.experts_per_layer
 
-    def _verify(self, key: Hashable, session: RosterSession, held: HeldReplica, replica: ReplicaKey) -> bool:
-        """Whether there is a final verdict."""
-        if not self._fits(held):
-            logger.warning("node %s holds layer %d, which this model does not offer", session.node_id, held.layer)
-            self._failed.add(replica)
-            return True
-        digest = self._digest(held)
-        verdict = Verdict.WRONG_DIGEST if held.sha256 != digest else self._challenge(key, held, session.kernel_class)
-        if verdict is Verdict.NO_ANSWER:
-            return False
-        self._on_verdict(Verification(self._name, session.node_id, held.claim_id, held.fence, digest, verdict))
-        (self._passed if verdict is Verdict.PASSED else self._failed).add(replica)
-        logger.info(
-            "node %s, layer %d, experts %d-%d: %s", session.node_id, held.layer, held.first, held.last - 1, verdict
-        )
-        return True
-
-    def _digest(self, held: HeldReplica) -> str:
+    def _digests(self, held: HeldReplica) -> Collection[str]:
         where = (held.layer, held.first, held.last)
-        if where not in self._digests:
-            self._digests[where] = slice_manifest(plan_slice(self._index, *where)).sha256
-        return self._digests[where]
+        if where not in self._known_digests:
+            self._known_digests[where] = slice_manifest(plan_slice(self._index, *where)).sha256
+        return (self._known_digests[where],)
 
-    def _challenge(self, key: Hashable, held: HeldReplica, kernel_class: str) -> Verdict:
+    def _challenge(self, key: Hashable, session: RosterSession, held: HeldReplica) -> Verdict:
         rows, pairs = challenge_rows(held.first, held.last, self._index.n_embd)
         answered = threading.Event()
         outcomes: list[Outcome] = []
@@ -226,9 +256,8 @@ class Verifier:
             return Verdict.NO_ANSWER
         assert isinstance(outcome, Result)
         expected = self._oracle.compute(held.layer, rows, pairs[:, 1].astype(np.int32))
-        right = passes(
-            outcome.values.astype(np.float32, copy=False), expected, same_class=kernel_class == self._kernel_class
-        )
+        same_class = session.kernel_class == self._kernel_class
+        right = passes(outcome.values.astype(np.float32, copy=False), expected, same_class=same_class)
         return Verdict.PASSED if right else Verdict.WRONG_ANSWER
 
 
