@@ -53,7 +53,7 @@ class Lane:
     runtime: CpuRuntime
     has_weights: bool = True
     matmuls: dict[int, ExpertMatmul] = field(default_factory=dict)
-    calls: "dict[int, ExpertCall]" = field(default_factory=dict)  # by the graph's uid
+    calls: "dict[int | bytes, ExpertCall]" = field(default_factory=dict)  # by the graph's uid, or what it consists of
     delegated: int = 0
 
     def require_weights(self) -> None:
@@ -80,10 +80,10 @@ class ExpertCall:
     may lie in the same memory as `output`. llama.cpp adds its slots up afterwards.
     """
 
-    __slots__ = ("_graph", "_lane", "_layer_tensors", "expert_ids", "hidden", "layer", "output", "weighted", "weights")
+    __slots__ = ("_lane", "_layer_tensors", "expert_ids", "graph", "hidden", "layer", "output", "weighted", "weights")
 
     def __init__(self, lane: Lane, graph: int, layer: int, tensors: "LayerTensors") -> None:
-        self._lane, self._graph, self._layer_tensors = lane, graph, tensors
+        self._lane, self.graph, self._layer_tensors = lane, graph, tensors
         self.layer = layer
         first, down = tensors.products[0].contents, tensors.products[-1].contents
         rows, ids = first.src[1].contents, first.src[2].contents
@@ -114,7 +114,7 @@ class ExpertCall:
 
     def compute_all(self) -> None:
         """Computes every pair here, by llama.cpp's own graph: the same work as without this backend."""
-        _delegate(self._lane, self._graph)
+        _delegate(self._lane, self.graph)
 
     def compute(self, tokens: npt.NDArray[np.intp], slots: npt.NDArray[np.intp]) -> None:
         """Computes some (token, slot) pairs here and writes them to `output`.
@@ -303,18 +303,20 @@ class SwarmBackend:
     def _graph_compute(self, lane: Lane, graph: int) -> int:
         # llama.cpp runs the same allocated graph again while the batch keeps its shape; the scheduler gives every new
         # split another uid, so a known uid means the same tensors at the same addresses.
-        uid = ggml.Graph.from_address(graph).uid
-        call = lane.calls.get(uid)
-        if call is None:
+        # Where a context looks at its tensors (a stage does) the split comes as a view without a uid, on C's stack.
+        key = ggml.Graph.from_address(graph).uid or _contents(graph)
+        call = lane.calls.get(key)
+        if call is not None:
+            call.graph = graph
+        else:
             call = self._call(lane, graph)
             if call is None:
                 self._check_delegated(lane, graph)
                 lane.delegated += 1
                 return self._library.graph_compute(lane.runtime.backend, graph)
-            if uid:
-                if len(lane.calls) >= CALLS_KEPT:
-                    lane.calls.clear()
-                lane.calls[uid] = call
+            if len(lane.calls) >= CALLS_KEPT:
+                lane.calls.clear()
+            lane.calls[key] = call
         self.handler(call)
         return ggml.STATUS_SUCCESS
 
@@ -388,6 +390,16 @@ class SwarmBackend:
             and first.src[1].contents.ne[1] == 1
             and first.src[1].contents.type == ggml.TYPE_F32
         )
+
+
+def _contents(graph: int) -> bytes:
+    """The structs of a graph's tensors and of their sources: equal bytes are the same tensors at the same addresses."""
+    split = ggml.Graph.from_address(graph)
+    found = []
+    for node in (split.nodes[index].contents for index in range(split.n_nodes)):
+        found.append(bytes(node))
+        found += [bytes(node.src[index].contents) for index in range(3) if node.src[index]]
+    return b"".join(found)
 
 
 def _delegate(lane: Lane, graph: int) -> None:
