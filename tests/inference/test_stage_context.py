@@ -140,3 +140,24 @@ def test_a_stage_without_experts_is_refused_where_nobody_computes_them(
 ) -> None:
     with pytest.raises(ExpertsMissing, match="no swarm to compute them"):
         hidden_of(bare[1], backend, ExpertCall.compute_all)
+
+
+def test_experts_of_stages_that_are_computed_apart_change_no_bit(tmp_path: Path, backend: SwarmBackend) -> None:
+    calls: list[ExpertCall] = []
+
+    def in_two_parts(call: ExpertCall) -> None:
+        calls.append(call)
+        call.output[:] = np.nan
+        for part in (call.expert_ids % 2 == 0, call.expert_ids % 2 == 1):
+            tokens, slots = np.nonzero(part)
+            if len(tokens):
+                call.compute(tokens, slots)
+
+    with Context(demo_model(), SETTINGS) as context:
+        expected = play(context)
+    backend.handler = in_two_parts
+    with backend.lane(0, 1), Chain.opened(cut(DEMO_MODEL, tmp_path, 2)) as chain:
+        found = play(chain)
+
+    assert np.array_equal(found, expected)
+    assert len(set(map(id, calls))) < len(calls)  # a step of a known shape brings the same ones again
