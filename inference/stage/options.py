@@ -47,7 +47,7 @@ def read_secret(path: Path | None) -> bytes:
     return secret
 
 
-def _address(text: str) -> tuple[str, int]:
+def listen_address(text: str) -> tuple[str, int]:
     """As `host_and_port`, with port 0 for a free one."""
     if text.endswith(":0"):
         return text.removesuffix(":0"), 0
@@ -68,7 +68,7 @@ def parse_options(arguments: list[str] | None = None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m inference.stage", description=DESCRIPTION)
     parser.add_argument("--model", metavar="STAGE.gguf", type=Path, required=True, help="the stage file")
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", type=_address, required=True,
+        "--listen", metavar="HOST:PORT", type=listen_address, required=True,
         help="where coordinators and stages reach this one; port 0: a free one, printed",
     )  # fmt: skip
     parser.add_argument(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType as StackFrame
 
+from inference.backend import ExpertsMissing
 from inference.errors import InferenceError
 from inference.llama import ContextSettings, Model
 from inference.ring.service import StageService
@@ -38,6 +39,8 @@ def run(options: Options) -> int:
     )  # fmt: skip
     try:
         with Model(options.model, gpu_layers=options.gpu_layers) as model:
+            if not StageInfo.of(model).has_experts:
+                raise ExpertsMissing(f"{options.model} has no experts: `manage.py stage` asks workers for them")
             service = service_of(model, rings=options.rings, at_once=options.at_once)
             serve(service, options.listen, options.secret)
     except (InferenceError, OSError) as error:
