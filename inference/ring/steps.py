@@ -191,7 +191,7 @@ def write_message(ring: bytes, number: int, body: Body) -> bytes:
     return b"".join([header, *parts])
 
 
-def _parts(body: Body) -> tuple[MessageKind, list[bytes]]:
+def _parts(body: Body) -> tuple[MessageKind, list[memoryview | bytes]]:
     match body:
         case Step():
             return MessageKind.STEP, _step_parts(body)
@@ -216,7 +216,7 @@ def _parts(body: Body) -> tuple[MessageKind, list[bytes]]:
             return MessageKind.CLOSE, []
 
 
-def _step_parts(step: Step) -> list[bytes]:
+def _step_parts(step: Step) -> list[memoryview | bytes]:
     content = Content.TOKENS if step.hidden is None else Content.HIDDEN
     columns = 0 if step.hidden is None else step.hidden.shape[1]
     payload = _bytes(step.tokens, "<i4") if step.hidden is None else _bytes(step.hidden, "<f4")
@@ -231,8 +231,10 @@ def _step_parts(step: Step) -> list[bytes]:
     ]
 
 
-def _bytes(values: object, kind: str) -> bytes:
-    return np.ascontiguousarray(values, kind).tobytes()
+def _bytes(values: object, kind: str) -> memoryview | bytes:
+    """The memory of an array: hidden states of a whole prompt are copied once, into the message."""
+    array = np.ascontiguousarray(values, kind)
+    return array.data.cast("B") if array.size else b""
 
 
 def _stage_bytes(stage: StageDescription) -> bytes:
@@ -243,7 +245,7 @@ def _stage_bytes(stage: StageDescription) -> bytes:
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-def read_message(data: bytes) -> Message:
+def read_message(data: bytes | bytearray) -> Message:
     """Raises BadStep. Arrays are views of `data`."""
     if len(data) < HEADER.size:
         raise BadStep(f"{len(data)} bytes are no message")
@@ -277,7 +279,7 @@ def read_message(data: bytes) -> Message:
 class _Reader:
     """Takes pieces of a message one by one; every method raises BadStep when it ends too early."""
 
-    def __init__(self, data: bytes, position: int) -> None:
+    def __init__(self, data: bytes | bytearray, position: int) -> None:
         self._data, self._position = data, position
 
     def take(self, size: int) -> int:

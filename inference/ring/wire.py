@@ -55,22 +55,27 @@ class Wire:
             return
         self._socket.close()
 
-    def send(self, data: bytes, timeout_seconds: float) -> None:
+    def send(self, data: bytes | bytearray, timeout_seconds: float) -> None:
         """Raises LineBroken."""
         try:
             self._socket.settimeout(timeout_seconds)
-            self._socket.sendall(LENGTH.pack(len(data)) + data)
+            length = LENGTH.pack(len(data))
+            if len(data) < SMALL_MESSAGE_BYTES:
+                self._socket.sendall(length + data)  # one packet
+            else:
+                self._socket.sendall(length)
+                self._socket.sendall(data)
         except OSError as error:
             raise LineBroken(f"cannot send {len(data)} bytes: {error}") from error
 
-    def receive(self, timeout_seconds: float | None, limit: int = SMALL_MESSAGE_BYTES) -> bytes:
+    def receive(self, timeout_seconds: float | None, limit: int = SMALL_MESSAGE_BYTES) -> bytearray:
         """The next message of at most `limit` bytes; None waits for ever. Raises LineBroken, BadStep."""
         (size,) = LENGTH.unpack(self._read(LENGTH.size, timeout_seconds))
         if not 0 < size <= min(limit, MAX_MESSAGE_BYTES):
             raise BadStep(f"a message of {size} bytes, at most {limit} are taken here")
         return self._read(size, timeout_seconds)
 
-    def _read(self, size: int, timeout_seconds: float | None) -> bytes:
+    def _read(self, size: int, timeout_seconds: float | None) -> bytearray:
         data = bytearray(size)
         view, done = memoryview(data), 0
         try:
@@ -84,7 +89,7 @@ class Wire:
             raise LineBroken(f"nothing came within {timeout_seconds:g} s") from error
         except OSError as error:
             raise LineBroken(f"the connection broke: {error}") from error
-        return bytes(data)
+        return data
 
     # --- the beginning ------------------------------------------------------------------------------------------------
     @classmethod
@@ -95,7 +100,7 @@ class Wire:
         except (OSError, ValueError) as error:
             raise LineBroken(f"no stage answers at {address}: {error}") from error
         try:
-            greeting = wire._read(len(MAGIC) + NONCE_BYTES, timeout_seconds)
+            greeting = bytes(wire._read(len(MAGIC) + NONCE_BYTES, timeout_seconds))
             if not greeting.startswith(MAGIC):
                 raise NotAuthentic(f"what listens at {address} is no stage")
             theirs, ours = greeting[len(MAGIC) :], secrets.token_bytes(NONCE_BYTES)
@@ -116,7 +121,7 @@ class Wire:
         ours = secrets.token_bytes(NONCE_BYTES)
         try:
             wire._write(MAGIC + ours)
-            answer = wire._read(NONCE_BYTES + PROOF_BYTES, timeout_seconds)
+            answer = bytes(wire._read(NONCE_BYTES + PROOF_BYTES, timeout_seconds))
             theirs = answer[:NONCE_BYTES]
             if not hmac.compare_digest(answer[NONCE_BYTES:], proof(secret, b"dialler", ours, theirs)):
                 raise NotAuthentic("somebody who does not know the secret of the stages")
@@ -129,7 +134,7 @@ class Wire:
     def _proof_of(self, address: str, timeout_seconds: float) -> bytes:
         """The listener's; one that does not believe us hangs up instead."""
         try:
-            return self._read(PROOF_BYTES, timeout_seconds)
+            return bytes(self._read(PROOF_BYTES, timeout_seconds))
         except LineBroken as error:
             reason = f"{address} ended the handshake ({error}): do both sides have the same secret?"
             raise NotAuthentic(reason) from error

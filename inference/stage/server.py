@@ -201,7 +201,7 @@ class StageServer:
     def _loop(self, incoming: Wire, outgoing: Wire, ring: bytes, limit: int) -> None:
         """Until a connection ends. Raises LineBroken, BadStep."""
         while True:
-            data = incoming.receive(None, limit)
+            data: bytes | bytearray = incoming.receive(None, limit)
             message = read_message(data)
             if message.ring != ring:
                 raise BadStep("a step of another ring")
