@@ -93,7 +93,7 @@ def swarm_limit(index: ModelIndex, held: Range, workers: int, sequences: int, ro
     """The lesser of W cores (of those that there are) that compute experts alone, and of the round trips."""
     layers, cores = len(index.offered_layers), min(workers, len(os.sched_getaffinity(0)))
     rows = cores * kernel_rows_per_second(index, held, sequences)
-    limits = [Limit(rows / (layers * index.experts_used), f"{cores} cores computing experts alone")]
+    limits = [Limit(rows / (layers * index.experts_used), f"experts alone, on {cores} of the workers' cores")]
     if round_trip_ms:
         limits.append(Limit(sequences / (layers * round_trip_ms / 1000), "sequences / (layers x round trip)"))
     return min(limits)
