@@ -138,6 +138,11 @@ STAGES = _env.words(
 STAGE_SECRET = _env.text(
     "STAGE_SECRET", "", "The secret that stages and backbone share; empty: the file stage.secret in VAR_DIR."
 )
+BACKBONE_OFFERS_STAGES = _env.flag(
+    "BACKBONE_OFFERS_STAGES",
+    False,
+    "Offer the model's layers to stages that join through the market, and serve rings over them; they see prompts.",
+)
 RING_LANES = _env.integer(
     "RING_LANES",
     1,

@@ -345,7 +345,12 @@ class Engine:
 
     def _kind_for(self, request: GenerationRequest) -> LaneKind:
         low_latency = request.sampling.low_latency
-        return kind_for(low_latency=low_latency, has_local_lanes=self._has_local_lanes, rings=self._rings)
+        return kind_for(
+            low_latency=low_latency,
+            has_local_lanes=self._has_local_lanes,
+            rings=self._rings,
+            trusted_only=request.trusted_only,
+        )
 
     @property
     def _has_local_lanes(self) -> bool:

@@ -11,6 +11,7 @@ from inference.audit import Finding, NodeClass
 from inference.credit_spool import CreditWindow
 from inference.dispatch import DispatchPolicy
 from inference.gguf_index import ModelIndex
+from inference.stage_file import StageSource
 from inference.verification import Verification
 
 
@@ -50,6 +51,7 @@ class HostSettings:
     ring_threads: int = 1
     ring_patience_seconds: float = 60.0
     ring_step_seconds: float = 60.0
+    offers_stages: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,3 +66,5 @@ class MarketPort:
     record_finding: Callable[[Finding], None]
     record_passes: Callable[[str, NodeClass, int, int], None]
     trust_of: Callable[[NodeClass], int]
+    publish_stages: Callable[[StageSource], None]
+    observe_stage_demand: Callable[[str, npt.NDArray[np.uint64], float, float], None]

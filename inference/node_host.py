@@ -22,6 +22,8 @@ from inference.host_settings import HostSettings, MarketPort
 from inference.kernel import kernel_class_name
 from inference.ring.directory import StageDirectory
 from inference.ring.policy import Rings
+from inference.ring.sources import RingSources
+from inference.stage_market import StageMarket, stages_of
 from inference.swarm_host import SwarmParts
 from inference.token_stream import StreamedToken
 from inference.token_writer import TokenWriter
@@ -101,6 +103,13 @@ class NodeHost:
             layers=index.trunk_layers,
             step_seconds=settings.ring_step_seconds,
         )
+        source = stages_of(index) if settings.offers_stages else None
+        self.stage_market = None if source is None else StageMarket(
+            settings, self.market, source, self.redis, boot=self.boot, name=self.name
+        )  # fmt: skip
+        self.ring_sources = RingSources(
+            [*([self.stages] if settings.stages else []), *([self.stage_market.stages] if self.stage_market else [])]
+        )
         dispatcher = self.swarm.dispatcher
         self.engine = Engine(
             settings.model_path,
@@ -125,13 +134,15 @@ class NodeHost:
 
     def _rings(self) -> Rings | None:
         settings = self.settings
-        if not settings.stages:
+        if settings.offers_stages and not settings.lanes:
+            raise InferenceError("BACKBONE_OFFERS_STAGES needs lanes of its own (BACKBONE_LANES), which check stages")
+        if not self.ring_sources:
             if not settings.lanes:
                 raise InferenceError("a backbone needs lanes of its own (BACKBONE_LANES) or stages (STAGES)")
             return None
         return Rings(
-            self.stages.open_line, self.stages.has_ring, settings.ring_lanes, settings.ring_sequences,
-            settings.ring_threads, settings.ring_patience_seconds,
+            self.ring_sources.open_line, self.ring_sources.has_ring, settings.ring_lanes, settings.ring_sequences,
+            settings.ring_threads, settings.ring_patience_seconds, has_strangers=self.stage_market is not None,
         )  # fmt: skip
 
     def start(self) -> None:
@@ -142,6 +153,8 @@ class NodeHost:
         self.market.publish_build(self.index)
         self.writer.start()
         self.stages.start()
+        if self.stage_market:
+            self.stage_market.start()
         self.engine.start()
         self.swarm.start()
         self.cancels.start()
@@ -152,8 +165,11 @@ class NodeHost:
         """Takes no new generations, waits up to `drain_seconds` for the running ones, sends the credit that is due."""
         NodeHost._current = None
         self._stop_status.set()
-        self.stages.stop()  # open rings go on; nobody waits for a lost stage any more
+        self.stages.stop()
+        self.ring_sources.stop()  # open rings go on; nobody waits for a lost stage any more
         self.engine.stop(drain_seconds)
+        if self.stage_market:
+            self.stage_market.stop()
         self.cancels.stop()
         self.swarm.stop()
         self.writer.stop()
@@ -200,15 +216,18 @@ class NodeHost:
             "tokens_per_second": stats.tokens_per_second,
             "decodes": stats.decodes,
             "failed_decodes": stats.failed_decodes,
-            "rings": self._ring_status() if self.settings.stages else None,
+            "rings": self._ring_status() if self.ring_sources else None,
             **self.swarm.status(),
         }
 
     def _ring_status(self) -> dict[str, Any]:
         counts = self.engine.ring_counts()
+        leased = self.stage_market.status() if self.stage_market else {"stages": {}, "audits": {}}
+        named = {address: [stage.first, stage.last] for address, stage in self.stages.known.items()}
         return {
-            "is_whole": self.stages.has_ring(),
-            "stages": {address: [stage.first, stage.last] for address, stage in self.stages.known.items()},
+            "is_whole": self.ring_sources.has_ring(),
+            "stages": named | leased["stages"],
+            "stage_audits": leased["audits"],
             "steps": counts.steps,
             "rings_lost": counts.losses,
             "replayed_tokens": counts.replayed_tokens,

@@ -71,6 +71,7 @@ def host_settings() -> HostSettings:
         ring_threads=settings.RING_THREADS,
         ring_patience_seconds=settings.RING_PATIENCE_SECONDS,
         ring_step_seconds=settings.RING_STEP_SECONDS,
+        offers_stages=settings.BACKBONE_OFFERS_STAGES,
     )
 
 
@@ -118,6 +119,8 @@ def stage_secret() -> bytes:
 
 def market_port() -> MarketPort:
     """The market's commands as the functions that `NodeHost` calls."""
+    from inference.stage_reports import observe_stage_demand, publish_stages  # they report as this module does
+
     return MarketPort(
         publish_build,
         record_verdict,
@@ -127,6 +130,8 @@ def market_port() -> MarketPort:
         record_finding,
         record_passes,
         trust_of,
+        publish_stages,
+        observe_stage_demand,
     )
 
 

@@ -1,21 +1,16 @@
 """The stages of a model in the market: what a backbone says of them; of experts, `inference.reports` does."""
 
-import logging
 from datetime import UTC, datetime
 
 import gguf
 import numpy as np
 import numpy.typing as npt
 
-from inference.errors import NoStages
-from inference.gguf_index import ModelIndex
 from inference.reports import market_connection
-from inference.stage_file import StageSource, open_stages
+from inference.stage_file import StageSource
 from inference.stages import STAGE_LAYER
 from market import commands
 from market.builds import BuildDescription
-
-logger = logging.getLogger(__name__)
 
 TYPES_TOLD = 12
 
@@ -45,20 +40,10 @@ def stage_build(source: StageSource) -> BuildDescription:
     )
 
 
-def publish_stages(index: ModelIndex) -> StageSource | None:
-    """Offers the stages of a model; harmless when they are on offer already. None for one that cannot be cut.
-
-    Raises GGUFError.
-    """
-    try:
-        source = open_stages(index)
-        description = stage_build(source)
-    except NoStages as error:
-        logger.info("no stages of this model are offered: %s", error)
-        return None
+def publish_stages(source: StageSource) -> None:
+    """Offers the stages of a model; harmless when they are on offer already. Raises NotAcknowledged."""
     with market_connection():
-        commands.publish_build(description)
-    return source
+        commands.publish_build(stage_build(source))
 
 
 def observe_stage_demand(build: str, counts: npt.NDArray[np.uint64], since: float, until: float) -> None:

@@ -83,6 +83,7 @@ def collect(*, has_redis: bool = True) -> Stats:
         "audits": summed(statuses, "audits"),
         "owners": owners_part(statuses),
         "hot_sets": hot_sets_part(statuses),
+        "rings": rings_part(statuses),
         "failures": failures_part(statuses),
         "workers": workers_part(statuses, holding=len(nodes)),
         **market,
@@ -172,6 +173,11 @@ def owners_part(statuses: Iterable[Status]) -> list[Stats]:
         for node, times in status.get("owners", {}).items()
     ]
     return sorted(found, key=lambda owner: (-owner["seconds"], owner["node"]))
+
+
+def rings_part(statuses: Iterable[Status]) -> list[Stats]:
+    """Of every backbone that serves rings: whether one is whole, over which stages, and what became of steps."""
+    return [{"backbone": status["boot"], **status["rings"]} for status in statuses if status.get("rings")]
 
 
 def hot_sets_part(statuses: Iterable[Status]) -> list[Stats]:

@@ -25,7 +25,7 @@ class LaneKind(StrEnum):
 class Rings:
     """What an engine needs for lanes on rings. lanes: contexts, each with its place on every stage; sequences: at once
     over all of them; has_ring: whether the stages that answer hold the whole model; patience_seconds: see RingContext;
-    threads: of each stage for one step."""
+    threads: of each stage for one step. has_strangers: whether stages of the market may be on them."""
 
     open_line: OpenLine
     has_ring: Callable[[], bool]
@@ -33,15 +33,17 @@ class Rings:
     sequences: int = 4
     threads: int = 1
     patience_seconds: float = DEFAULT_PATIENCE_SECONDS
+    has_strangers: bool = False
 
     @property
     def per_lane(self) -> int:
         return -(-self.sequences // self.lanes)
 
 
-def kind_for(*, low_latency: bool, has_local_lanes: bool, rings: Rings | None) -> LaneKind:
-    """A ring for who asks for low latency while there is a whole one, and for everybody where no lane is local."""
-    if rings is None:
+def kind_for(*, low_latency: bool, has_local_lanes: bool, rings: Rings | None, trusted_only: bool = False) -> LaneKind:
+    """A ring for who asks for low latency while there is a whole one, and for everybody where no lane is local; never
+    for who shows rows to trusted devices only, where strangers may be on the ring."""
+    if rings is None or (trusted_only and rings.has_strangers):
         return LaneKind.LOCAL
     if not has_local_lanes:
         return LaneKind.RING

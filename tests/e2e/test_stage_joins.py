@@ -4,7 +4,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.e2e
 SETTINGS = ContextSettings(sequence_tokens=64, sequences=1, batch_tokens=16, threads=1, outputs=16)
 PUBLISH = (
     "import django; django.setup(); from inference.builds import current_index; "
-    "from inference.stage_reports import publish_stages; publish_stages(current_index())"
+    "from inference.stage_file import open_stages; from inference.stage_reports import publish_stages; "
+    "publish_stages(open_stages(current_index()))"
 )
 
 
@@ -72,7 +73,7 @@ class Site:
         ]  # fmt: skip
 
     def rows(self, question: str) -> list[tuple[object, ...]]:
-        with sqlite3.connect(self._folder / "market.sqlite3") as database:
+        with closing(sqlite3.connect(self._folder / "market.sqlite3")) as database:
             return database.execute(question).fetchall()
 
 

@@ -68,6 +68,13 @@ def test_backbones_are_summed(store: "redis.Redis") -> None:
     assert [each["boot"] for each in found["backbones"]] == ["b1", "b2"]
 
 
+def test_rings_are_told_of_backbones_that_serve_some(store: "redis.Redis") -> None:
+    ring = {"is_whole": True, "stages": {"node/7": [0, 4]}, "steps": 12}
+    publish(store, {**backbone("b1"), "rings": ring}, {**backbone("b2"), "rings": None})
+
+    assert stats.collect()["rings"] == [{"backbone": "b1", **ring}]
+
+
 def test_hot_experts_are_told_in_figures_and_by_number(store: "redis.Redis") -> None:
     publish(store, backbone("b1"), backbone("b2", started=950.0))
 

@@ -67,7 +67,7 @@ def host(redis_database: str, tmp_path: Path) -> Iterator[NodeHost]:
         model_path=DEMO_MODEL, var_dir=tmp_path, redis_url=redis_database, relay_urls=(NOBODY,), backbone_token="b",
         lanes=1, sequences=2, context_tokens=128, threads=1,
     )  # fmt: skip
-    market = MarketPort(nothing, nothing, nothing, nothing, nothing, nothing, nothing, lambda who: 0)
+    market = MarketPort(nothing, nothing, nothing, nothing, nothing, nothing, nothing, lambda who: 0, nothing, nothing)
     host = NodeHost(settings, market)
     host.redis = InterruptedRedis.from_url(redis_database)
     host.start()
