@@ -39,7 +39,7 @@ class Case:
     remote: bounds on the share of expert rows that workers computed. hot: the backbone keeps a hot set of up to a
     quarter of the experts, planned anew several times a second. kept: states of ended sequences that each lane keeps;
     the prompts then begin alike, so that later ones go on from them. stages: processes that hold the layers, 0: none;
-    `kill` then kills the middle one, which is replaced.
+    `kill` then kills the middle one, which is replaced. hollow: their files have no experts.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Case:
     hot: bool = False
     kept: int = 0
     stages: int = 0
+    hollow: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -115,6 +116,7 @@ STAGES: tuple[Case, ...] = (
     stage_case("three stages, two lanes", "12 layers", 3, lanes=2, sequences=8, requests=12),
     stage_case("three stages, attention only", "qwen3moe", 3),
     stage_case("two stages, remote experts", "demo", 2, placement="half", workers=2, remote=(0.3, 0.75)),
+    stage_case("three hollow stages", "12 layers", 3, placement="all", workers=1, hollow=True, remote=(1.0, 1.0)),
     stage_case("three stages, the middle one killed and replaced", "12 layers", 3, lanes=2, sequences=8, kill=True),
 )
 FULL: tuple[Case, ...] = (

@@ -24,7 +24,7 @@ from inference.verify.stage_processes import STAGE_MODULE, StageProcesses, cut_s
 def run(case: Case, model: Path, out: Path) -> Outcome:
     """Raises InferenceError, TimeoutError."""
     index = open_index(model)
-    paths = cut_stages(index, out / "stages", case.stages)
+    paths = cut_stages(index, out / "stages", case.stages, hollow=case.hollow)
     module, options = STAGE_MODULE, []
     if case.placement != "local":
         module = "inference.verify.stage_process"

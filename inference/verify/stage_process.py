@@ -45,7 +45,7 @@ def main() -> int:
         with LocalSwarm(index, held, options.folder / f"slices-{info.first_layer}") as swarm:
             dispatcher = dispatcher_of(case, index, swarm)
             backend = SwarmBackend.install(dispatcher)
-            backend.first_layer = info.first_layer
+            backend.first_layer, backend.has_weights = info.first_layer, info.has_experts
 
             def lane_context(settings: ContextSettings) -> AbstractContextManager[object]:
                 return backend.lane(0, settings.threads)

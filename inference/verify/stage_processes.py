@@ -32,15 +32,16 @@ class StageNotStarted(InferenceError):
     code = "stage_not_started"
 
 
-def cut_stages(index: ModelIndex, folder: Path, stages: int) -> list[Path]:
-    """The files of so many stages over all layers, as even as the model allows; kept. Raises GGUFError."""
+def cut_stages(index: ModelIndex, folder: Path, stages: int, *, hollow: bool = False) -> list[Path]:
+    """The files of so many stages over all layers, as even as the model allows; kept. hollow: without experts. Raises
+    GGUFError."""
     folder.mkdir(parents=True, exist_ok=True)
     source = open_stages(index)
     paths = []
     for first, last in source.cuts.even(stages):
-        path = folder / f"{index.path.stem}-{first}-{last}.gguf"
+        path = folder / f"{index.path.stem}-{first}-{last}{'-hollow' if hollow else ''}.gguf"
         if not path.exists():
-            write_slice(source.plan(*source.cuts.units_of(first, last)), path)
+            write_slice(source.plan(*source.cuts.units_of(first, last), without_experts=hollow), path)
         paths.append(path)
     return paths
 

@@ -15,7 +15,8 @@ from tests.inference.models import DEMO_MODEL
 def test_the_matrix_of_stages_covers_what_was_promised() -> None:
     assert {case.stages for case in STAGES} == {2, 3}
     assert any(case.kill and case.stages == 3 for case in STAGES)
-    assert any(case.placement != "local" for case in STAGES)
+    assert {case.placement for case in STAGES} == {"local", "half", "all"}
+    assert any(case.hollow for case in STAGES)
     assert {"demo", "12 layers", "qwen3moe"} <= {case.model for case in STAGES}
 
 
