@@ -1,12 +1,14 @@
 """`python -m inference.stage --server URL`: the command line of a stage that joins through the market and the relay."""
 
 import argparse
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 
 from inference.kernel import kernel_class_name
 from inference.llama import Model
 from inference.ring.service import DEFAULT_RINGS
+from inference.ring.steps import HEADER, MessageKind
 from inference.stage.lifecycle import StageOpener, run
 from inference.stage.program import service_of
 from inference.worker.options import Options, add_arguments, options_from
@@ -19,16 +21,30 @@ run is given back. With --model instead of --server it serves a stage file over 
 
 
 class OpenedStage:
-    """A downloaded stage: model and contexts of the rings on it. Raises ModelNotLoaded, NotAStage."""
+    """A downloaded stage: its model, and contexts of the rings on it, by who opened them. An `OpenStage` of
+    `inference.stage.lifecycle`. Raises ModelNotLoaded, NotAStage.
+    """
 
     def __init__(self, path: Path, *, rings: int, gpu_layers: int) -> None:
         with ExitStack() as stack:
             model = stack.enter_context(Model(path, gpu_layers=gpu_layers))
             self._service = service_of(model, rings=rings)
+            self._rings: defaultdict[int, set[bytes]] = defaultdict(set)
             self._resources = stack.pop_all()
 
-    def answer(self, data: bytes) -> bytes:
+    def answer(self, data: bytes, asker: int) -> bytes:
+        if len(data) >= HEADER.size:
+            kind, _, _, _, ring = HEADER.unpack_from(data)
+            if kind == MessageKind.OPEN:
+                self._rings[asker].add(ring)
+            elif kind == MessageKind.CLOSE:
+                self._rings[asker].discard(ring)
         return self._service.answer(data)
+
+    def forget(self, asker: int | None) -> None:
+        for gone in list(self._rings) if asker is None else [asker]:
+            for ring in self._rings.pop(gone, ()):
+                self._service.close(ring)
 
     def close(self) -> None:
         self._service.stop()

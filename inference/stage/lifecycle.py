@@ -16,7 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from inference.errors import InferenceError
 from inference.worker.errors import WorkerError
-from inference.worker.holdings import Holdings
+from inference.worker.holdings import Holding, Holdings
 from inference.worker.identity import locked_folder, server_folder
 from inference.worker.lifecycle import Worker
 from inference.worker.market_client import MarketClient
@@ -34,9 +34,15 @@ logger = logging.getLogger(__name__)
 
 
 class OpenStage(Protocol):
-    """A stage that is open and answers messages of rings, one after another. answer may raise InferenceError."""
+    """A stage that is open and answers messages of rings, one after another."""
 
-    def answer(self, data: bytes) -> bytes: ...
+    def answer(self, data: bytes, asker: int) -> bytes:
+        """asker: the backbone's connection. May raise InferenceError."""
+        ...
+
+    def forget(self, asker: int | None) -> None:
+        """This connection is gone, with its rings; None: all are."""
+        ...
 
     def close(self) -> None: ...
 
@@ -73,7 +79,7 @@ async def work(options: Options, folder: Path, opener: StageOpener, stop: asynci
         async with MarketClient(options.server, tls=tls, role="stage") as market:
             link = RelayLink(
                 options.server, options.name, opener.kernel_class, holdings, find_relays=market.relays, tls=tls,
-                role=Role.STAGE, answers=STAGE_ANSWERS,
+                role=Role.STAGE, answers=STAGE_ANSWERS, on_gone=forget,
             )  # fmt: skip
             await Worker(options, folder, opener, market, holdings, link, progress_bar).run(ending)
 
@@ -83,12 +89,16 @@ def answer_step(job: Job) -> Frame:
     stage = cast(OpenStage, job.holding.kernel)
     try:
         _, message = read_step(job.frame)
-        return step_result_frame(job.frame, stage.answer(bytes(message)))
+        return step_result_frame(job.frame, stage.answer(bytes(message), job.frame.stream))
     except (MessageError, InferenceError) as error:
         return error_frame(job.frame, ErrorCode.BAD_BODY, str(error))
     except Exception:  # a bug, or no memory: this step fails, the stage goes on
         logger.exception("a step for %s failed", job.holding.claim)
         return error_frame(job.frame, ErrorCode.INTERNAL, "the stage could not compute this step")
+
+
+def forget(holding: Holding, asker: int | None) -> None:
+    cast(OpenStage, holding.kernel).forget(asker)
 
 
 STAGE_ANSWERS: Answers = {FrameType.STEP: answer_step}

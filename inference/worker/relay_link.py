@@ -12,7 +12,7 @@ from typing import Any
 from inference.worker.errors import RelayRefused, UnknownToken, WorkerError
 from inference.worker.holdings import Holding, Holdings
 from inference.worker.row_budget import RowBudget
-from inference.worker.serve import Answers, ExpertService
+from inference.worker.serve import Answers, ExpertService, OnGone
 from relay.addresses import RelayAddresses
 from relay.client import RelayClient
 from relay.codes import RejectCode
@@ -56,9 +56,11 @@ class RelayLink:
         rows_per_second: float | None = None,
         role: Role = Role.WORKER,
         answers: Answers | None = None,
+        on_gone: OnGone | None = None,
     ) -> None:
         """find_relays: asks the server for its relays; raises WorkerError. tls: None: the system's authorities.
-        rows_per_second: None: as many as it can. role, answers: of a stage, see `ExpertService`."""
+        rows_per_second: None: as many as it can. role, answers, on_gone: of a stage, see
+        `ExpertService`."""
         self._addresses = RelayAddresses(relay_url(server))
         self._find_relays = find_relays
         self._tls = tls
@@ -66,7 +68,7 @@ class RelayLink:
         self._kernel_class = kernel_class
         self._holdings = holdings
         budget = None if rows_per_second is None else RowBudget(rows_per_second)
-        self._service = ExpertService(holdings, self, budget=budget, answers=answers)
+        self._service = ExpertService(holdings, self, budget=budget, answers=answers, on_gone=on_gone)
         self._role = role
         self._client: RelayClient | None = None
         self._task: asyncio.Task[None] | None = None

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -65,6 +66,7 @@ class Answer(NamedTuple):
 
 
 Answers = Mapping[FrameType, Callable[[Job], Frame]]
+OnGone = Callable[[Holding, int | None], None]
 
 
 def rows_of(frame: Frame) -> int:
@@ -91,7 +93,8 @@ class ExpertService:
     """Answers DISPATCH and CHALLENGE out of `holdings`, honours CANCEL. Made, used and closed in one event loop.
 
     budget: how many rows it may compute in a second; None: as many as it can. answers: what computes a request of each
-    kind, for those who hold something else than experts.
+    kind, for those who hold something else than experts. on_gone: told in the computing thread, of each holding, that a
+    backbone's stream is gone, None: all are, for those who keep something for it.
     """
 
     def __init__(
@@ -102,12 +105,14 @@ class ExpertService:
         *,
         budget: RowBudget | None = None,
         answers: Answers | None = None,
+        on_gone: OnGone | None = None,
     ) -> None:
         self.counters = Counters()
         self._holdings = holdings
         self._outlet = outlet
         self._queue_limit = queue_limit
         self._budget = budget
+        self._on_gone = on_gone
         self._answers_by_kind = EXPERT_ANSWERS if answers is None else answers
         self._loop = asyncio.get_running_loop()
         self._jobs: dict[tuple[int, int], Job] = {}
@@ -144,6 +149,7 @@ class ExpertService:
         for job in self._jobs.values():
             job.cancelled = job.abandoned = True
         self._jobs.clear()
+        self._gone(None)
 
     async def finish(self, timeout_seconds: float) -> bool:
         """Wait until nothing is queued; False when that takes longer than the timeout."""
@@ -195,6 +201,12 @@ class ExpertService:
             for (stream, _), job in self._jobs.items():
                 if stream == frame.stream:
                     job.cancelled = True
+            self._gone(frame.stream)
+
+    def _gone(self, stream: int | None) -> None:
+        if self._on_gone is not None:
+            for holding in self._holdings:
+                self._queue.afterwards(partial(self._on_gone, holding, stream))
 
     def _deliver(self) -> None:
         """Send all answers that the thread has put down; it schedules one call per answer, so none is left behind."""

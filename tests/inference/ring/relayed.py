@@ -50,7 +50,7 @@ class Loopback:
     def _outcome(self, number: int, step: StageStep) -> StepOutcome:
         if number in self.gone:
             return Failed("session_left", "as the test wished")
-        answer = self.stages[number].answer(step.message)
+        answer = self.stages[number].answer(step.message, 1)
         return StageAnswer(self.lies.get(number, bytes)(answer))
 
     def __enter__(self) -> Self:
