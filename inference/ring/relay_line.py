@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +32,9 @@ from inference.ring.steps import (
     write_message,
 )
 from relay import work
+from relay.codes import LinkCode
+
+CREDIT_SECONDS = 0.02
 
 
 class StepTransport(Protocol):
@@ -136,18 +140,11 @@ class RelayLine:
 
     def _ask(self, stage: LeasedStage, body: Body, rows: int, answer_bytes: int, seconds: float) -> Body:
         """Raises LineBroken, StageFailed, BadStep."""
-        done = threading.Event()
-        outcomes: list[work.StepOutcome] = []
-
-        def on_done(outcome: work.StepOutcome) -> None:
-            outcomes.append(outcome)
-            done.set()
-
-        request = self._transport.submit_step(self._request(stage, body, rows, answer_bytes), on_done)
-        if not done.wait(seconds):
-            self._transport.cancel([request])
-            raise LineBroken(f"stage {stage.name} did not answer within {seconds:g} s")
-        outcome = outcomes[0]
+        deadline = time.monotonic() + seconds
+        request = self._request(stage, body, rows, answer_bytes)
+        while (outcome := self._outcome(stage, request, deadline)) is None:
+            # Other rings on this stage fill its window, or it has yet to open it; nothing was sent.
+            time.sleep(CREDIT_SECONDS)
         if isinstance(outcome, work.Failed):
             raise LineBroken(f"stage {stage.name}: {outcome.code}: {outcome.message}")
         message = read_message(outcome.message)
@@ -156,6 +153,23 @@ class RelayLine:
         if isinstance(message.body, Failed):
             raise StageFailed(f"stage {stage.name}: {message.body.code}: {message.body.reason}")
         return message.body
+
+    def _outcome(self, stage: LeasedStage, request: work.StageStep, deadline: float) -> work.StepOutcome | None:
+        """None: no credit yet, ask again. Raises LineBroken when the time is over."""
+        done = threading.Event()
+        outcomes: list[work.StepOutcome] = []
+
+        def on_done(outcome: work.StepOutcome) -> None:
+            outcomes.append(outcome)
+            done.set()
+
+        number = self._transport.submit_step(request, on_done)
+        if not done.wait(max(0.0, deadline - time.monotonic())):
+            self._transport.cancel([number])
+            raise LineBroken(f"stage {stage.name} did not answer in time")
+        outcome = outcomes[0]
+        has_credit = not isinstance(outcome, work.Failed) or outcome.code != LinkCode.NO_CREDIT
+        return outcome if has_credit or time.monotonic() >= deadline else None
 
     def _request(self, stage: LeasedStage, body: Body, rows: int, answer_bytes: int) -> work.StageStep:
         data = write_message(self._ring, self._number, body)

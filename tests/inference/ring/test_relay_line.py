@@ -14,6 +14,7 @@ from inference.ring.errors import BadStep, LineBroken, RingError, RingIncomplete
 from inference.ring.leased import LeasedStages
 from inference.ring.relay_line import LeasedStage
 from inference.ring.steps import Answer, Step, read_message, write_message
+from relay.work import Failed, OnStepDone, StageStep
 from tests.inference.ring.relayed import Loopback, leased, leased_stages
 from tests.inference.stage_chain import SETTINGS, cut, play
 
@@ -174,6 +175,21 @@ def test_a_stage_that_is_gone_breaks_the_line(desk: Desk) -> None:
 
     with pytest.raises(LineBroken, match="session_left"):
         line.exchange(step_of())
+
+
+def test_a_stage_whose_window_is_full_is_asked_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = desk.directory().open_line(TINY, 0.0)
+    submit, refusals = desk.transport.submit_step, iter([True, True])
+
+    def hesitant(step: StageStep, on_done: OnStepDone) -> int:
+        if next(refusals, False):
+            on_done(Failed("no_credit", "as the test wished"))
+            return 0
+        return submit(step, on_done)
+
+    monkeypatch.setattr(desk.transport, "submit_step", hesitant)
+
+    assert line.exchange(step_of()).code == 0
 
 
 def test_a_step_that_a_stage_refuses_ends_there(desk: Desk) -> None:
