@@ -58,7 +58,8 @@ class RingCounts:
     def add(self, answer: Answer, seconds: float) -> None:
         self.steps += 1
         self.step_seconds += seconds
-        self._add_stages(answer.seconds)
+        if answer.seconds:  # a part of a prompt was not waited for
+            self._add_stages(answer.seconds)
 
     def merge(self, other: RingCounts) -> None:
         self.steps += other.steps

@@ -31,6 +31,8 @@ DESCRIBE_SECONDS = 3.0
 OPEN_SECONDS = 60.0
 DEFAULT_STEP_SECONDS = 60.0
 RING_BYTES = 16
+# Parts of prompts on their way at once: enough for a ring of a few stages, and not much to lose.
+MOST_AHEAD = 4
 NO_RING = bytes(RING_BYTES)
 # What an answer has beside its values.
 ANSWER_SLACK_BYTES = 1 << 16
@@ -63,7 +65,7 @@ class TcpLine:
         self._on_close = on_close
         self._ring = secrets.token_bytes(RING_BYTES)
         self._step_seconds = step_seconds
-        self._number = 0
+        self._number = self._answered = 0
         self._answers = Wire.dial(route[-1], secret)
         try:
             _ask(self._answers, self._ring, Attach(), DESCRIBE_SECONDS)
@@ -80,12 +82,26 @@ class TcpLine:
         self._answer_bytes = 4 * settings.outputs * max(s.vocabulary_size for s in self.stages) + ANSWER_SLACK_BYTES
 
     def exchange(self, step: Step) -> Answer:
-        """Raises LineBroken, StageFailed, BadStep."""
+        """The answer. Raises LineBroken, StageFailed, BadStep.
+
+        A step that asks for no logits (a part of a prompt) is not waited for: the next one enters the first stage while
+        it is in the second. It counts as read; had it failed, a later exchange says so.
+        """
         self._number += 1
         self._first.send(write_message(self._ring, self._number, step), self._step_seconds)
+        is_wanted = bool(step.wants_logits.any())
+        while self._number - self._answered > (1 if is_wanted else MOST_AHEAD):
+            earlier = self._answer()
+            if earlier.code != 0:
+                raise StageFailed(f"step {self._answered} failed with code {earlier.code}")
+        return self._answer() if is_wanted else Answer(0)
+
+    def _answer(self) -> Answer:
+        """The answer to the oldest step that has none yet."""
         message = read_message(self._answers.receive(self._step_seconds, self._answer_bytes))
-        if (message.ring, message.number) != (self._ring, self._number):
-            raise BadStep(f"an answer to step {message.number}, step {self._number} was sent")
+        self._answered += 1
+        if (message.ring, message.number) != (self._ring, self._answered):
+            raise BadStep(f"an answer to step {message.number}, step {self._answered} was due")
         match message.body:
             case Answer():
                 return message.body

@@ -94,6 +94,36 @@ def test_a_lost_stage_is_replaced_and_its_sequences_are_read_again(
     assert (replayed.positions, replayed.max_abs_diff, replayed.equal_bits) == (36, 0.0, True)
 
 
+def test_parts_of_a_prompt_follow_each_other_and_what_is_lost_of_them_is_read_again(
+    three: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    model, paths = three
+    trace_path = tmp_path / "lane-0.jsonl"
+    header = TraceHeader(model.resolve(), open_index(model).fingerprint, synthetic.DEMO_VOCABULARY, SETTINGS)
+    tokens = np.random.default_rng(5).integers(20, 4000, 96).astype(np.int32)
+    with ExitStack() as stack:
+        stages = [stack.enter_context(RunningStage(path)) for path in (*paths, paths[1])]
+        trace = stack.enter_context(TraceWriter(trace_path, header))
+        ring = stack.enter_context(ring_over(model, stages))
+        ring.trace = trace
+        part = Batch(8)
+        for number, start in enumerate(range(0, len(tokens), 8)):
+            if number == 6:  # while up to four parts are on their way
+                next(stage for stage in (stages[1], stages[3]) if stage.service.ring_count).stop()
+            part.size = 8
+            part.tokens[:], part.positions[:] = tokens[start : start + 8], np.arange(start, start + 8)
+            part.sequences[:] = 0
+            part.wants_logits[:] = 0
+            part.wants_logits[-1] = start + 8 == len(tokens)
+            assert ring.decode(part) == 0
+            trace.decode(part, 0, ring.logits(1) if part.wants_logits[-1] else None)
+
+        assert ring.counts.losses == 1
+        assert ring.counts.replayed_tokens >= 48
+    replayed = replay(trace_path)
+    assert (replayed.positions, replayed.max_abs_diff, replayed.equal_bits) == (1, 0.0, True)
+
+
 def test_a_ring_that_nobody_completes_is_given_up_in_time(three: tuple[Path, list[Path]]) -> None:
     model, paths = three
     batch = Batch(1)

@@ -14,6 +14,7 @@ from inference.sampling import SamplingParameters
 from tests.inference.models import DEMO_MODEL, tokens_of
 from tests.inference.ring.lines import RunningStage, directory_of
 from tests.inference.stage_chain import cut
+from tests.relay.live_relay import wait_until
 
 PROMPT = tokens_of("Once upon a time there was a")
 
@@ -72,7 +73,8 @@ def test_who_asks_for_low_latency_is_served_on_the_ring(stages: list[RunningStag
         assert [event.token for event in quick] == [event.token for event in calm]
     finally:
         engine.stop()
-    assert stages[0].service.ring_count == 0
+    # The stage hears of it by the end of the connection.
+    assert wait_until(lambda: stages[0].service.ring_count == 0)
 
 
 def test_an_engine_without_lanes_of_its_own_reads_no_weights(stages: list[RunningStage]) -> None:
