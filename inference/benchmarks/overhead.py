@@ -14,7 +14,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -140,8 +140,8 @@ def _part_of(progress: Progress, number: int, count: int) -> Progress:
     return lambda share, text: progress((number + share) / count, text)
 
 
-def run_plan(plan: Plan, threads: int, progress: Progress) -> list[Result]:
-    """All batches of one model, the three sides alternating."""
+def run_plan(plan: Plan, threads: int, progress: Progress) -> Iterator[Result]:
+    """All batches of one model, the three sides alternating; each as soon as it is measured."""
     sequences = max(plan.batches)
     names = ("ours", "plain", "plain-defaults") if plan.with_defaults else ("ours", "plain")
     with ExitStack() as stack:
@@ -151,12 +151,10 @@ def run_plan(plan: Plan, threads: int, progress: Progress) -> list[Result]:
             child.answer()
         defaults = rest[0] if rest else None
         crash = "not run" if defaults is None else _crash_of(defaults.answer)
-        results = []
         for number, batch in enumerate(plan.batches):
             tell = _part_of(progress, number, len(plan.batches))
             samples, crash = _run_case(plan, batch, [ours, plain], defaults, crash, tell)
-            results.append(_result(plan, batch, samples, crash))
-        return results
+            yield _result(plan, batch, samples, crash)
 
 
 def _run_case(

@@ -49,7 +49,7 @@ def test_workers_hold_everything_die_and_the_trace_replays_with_the_same_bits(ar
     cases = arm("exact", *traces)
 
     exact, compact = (cases[f"swarm/W=2/{name}/remote-only/rtt=0/seq=4"] for name in ("exact", "compact"))
-    killed = cases["churn/W=3/exact/remote-only/rtt=0/seq=4"]
+    killed = cases["churn/W=3/exact/fallback/rtt=0/seq=4"]
     (replayed,) = (case for name, case in cases.items() if name.startswith("exact/"))
     assert set(exact["places"]) == set(compact["places"]) == {"remote"}
     # Top 4 of 256 floats a row: four rows back in exact mode, at most one of halves per worker in compact mode.

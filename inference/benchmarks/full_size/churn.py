@@ -28,17 +28,18 @@ def churn(plan: Plan, progress: Progress, budget: Budget) -> Iterator[Result]:
     """Cases `churn/W=N/...`, with the limits and the fallback of a real backbone. Raises SideFailed."""
     index = open_index(plan.model)
     for number, workers in enumerate(plan.workers):
-        for case in plan.cases:
+        for case in (replace(one, falls_back=True) for one in plan.cases):
             if not budget.allows(f"churn/W={workers}/{case.name}"):
                 continue
             progress(number / len(plan.workers), f"W={workers}: {case.name}")
-            with swarm_of(plan, index, workers, [case.round_trip_ms]) as one:
-                options = replace(plan.options("churn", workers, case, one.here.url), is_remote_only=False)
-                with backbone(options, one.here) as child:
-                    child.ask(prepare=case.sequences)
-                    child.ask(use=group_of(case.round_trip_ms), workers=workers)
-                    child.ask(round=2)
-                    yield _killed(plan, case, one, child)
+            with (
+                swarm_of(plan, index, workers, [case.round_trip_ms]) as one,
+                backbone(plan.options("churn", workers, case, one.here.url), one.here) as child,
+            ):
+                child.ask(prepare=case.sequences)
+                child.ask(use=group_of(case.round_trip_ms), workers=workers)
+                child.ask(round=2)
+                yield _killed(plan, case, one, child)
 
 
 def _killed(plan: Plan, case: Case, one: Swarm, child: Client) -> Result:

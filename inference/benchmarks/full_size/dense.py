@@ -27,12 +27,11 @@ def dense(
     name = "m0/gpu" if gpu_layers else "m0/cpu"
     index = open_index(model)
     plan = Plan(name, model, batches, pairs, round_seconds=1.0, with_defaults=False, gpu_layers=gpu_layers)
-    results = run_plan(plan, threads, progress)
-    progress(1.0, "parts of a layer")
+    progress(0.0, "parts of a layer")
     layers = len(index.offered_layers)
     alone = parts.measure(model, batches, layers=layers, threads=threads, gpu_layers=gpu_layers)
     bytes_per_second = limits.memory_bytes_per_second(threads)
-    for batch, result in zip(batches, results, strict=True):
+    for batch, result in zip(batches, run_plan(plan, threads, progress), strict=True):
         limit, what = limits.local_limit(
             index, batch, threads=threads, bytes_per_second=bytes_per_second, on_gpu=bool(gpu_layers)
         )

@@ -59,7 +59,7 @@ def layers(axes: Any, results: Results) -> None:
     """Milliseconds of a layer by part, without injected round trips."""
     mine = [one for one in results if "/rtt=0/" in one["case"]]
     mine.sort(key=lambda one: (one["case"].split("/")[2:], _number(one["case"], "W=")))
-    names = ["\n".join(one["case"].split("/")[1:3]) for one in mine]
+    names = ["\n".join(one["case"].replace("/remote-only", "").split("/rtt=")[0].split("/")[1:]) for one in mine]
     below = [0.0] * len(mine)
     for part, color in zip(LAYER_PARTS, PART_COLORS, strict=True):
         values = [one["ms_per_layer"][part] for one in mine]

@@ -12,17 +12,24 @@ RESULTS = {"exact": "F32", "compact": "PARTIAL_F16"}
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement: results is a key of RESULTS; hot_bytes 0: remote only, else the limits of a real backbone."""
+    """One measurement: results is a key of RESULTS; remote only, unless there is a hot set or `falls_back`: then with
+    the deadlines and the fallback of a real backbone."""
 
     sequences: int
     round_trip_ms: int = 0
     results: str = "exact"
     hot_bytes: int = 0
+    falls_back: bool = False
+
+    @property
+    def is_remote_only(self) -> bool:
+        return not self.hot_bytes and not self.falls_back
 
     @property
     def placing(self) -> str:
         """What a backbone process must be started with."""
-        return f"{self.results}/hot={self.hot_bytes / 1e9:g}GB" if self.hot_bytes else f"{self.results}/remote-only"
+        without = "fallback" if self.falls_back else "remote-only"
+        return f"{self.results}/hot={self.hot_bytes / 1e9:g}GB" if self.hot_bytes else f"{self.results}/{without}"
 
     @property
     def name(self) -> str:
@@ -60,7 +67,7 @@ class Plan:
         trace = f"{self.trace}/{arm}-w{workers}-{case.placing.replace('/', '-')}" if is_traced else ""
         return Options(
             str(self.model), url, self.lanes, max(self.sequences), self.threads,
-            is_remote_only=not case.hot_bytes, result_dtype=RESULTS[case.results], gpu_layers=self.gpu_layers,
+            is_remote_only=case.is_remote_only, result_dtype=RESULTS[case.results], gpu_layers=self.gpu_layers,
             hot_bytes=case.hot_bytes, trace=trace,
         )  # fmt: skip
 
