@@ -53,6 +53,7 @@ class Command(BaseCommand):
         parser.add_argument("--top-k", type=int, default=default.top_k, metavar="K", help="default: %(default)s")
         parser.add_argument("--seed", type=int, metavar="N", help="repeat a generation; default: a new one each time")
         parser.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
+        parser.add_argument("--latency", choices=["normal", "low"], help="low: on a ring of stages, if there is one")
         parser.add_argument("--json", action="store_true", help="print one JSON object at the end instead of the text")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -75,7 +76,7 @@ class Command(BaseCommand):
             sys.exit(INTERRUPTED_STATUS)
 
     def _generate(self, client: ApiClient, prompt: str, options: dict[str, Any]) -> None:
-        names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
+        names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "latency")
         body = {"model": client.model(), "prompt": prompt, **{name: options[name] for name in names}}
         started = time.monotonic()
         if options["json"]:
