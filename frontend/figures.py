@@ -8,11 +8,13 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from frontend.heat_map import HeatMap, heat_map
+from frontend.stages import run_words
 from inference.stats import Stats
 from inference.stats import snapshot as stats_snapshot
 from market import offers, presence, queries
 from market.builds import BuildDescription
 from market.errors import MarketError
+from market.kinds import NodeRole
 from market.placement import presets
 from market.queries import ClaimView
 
@@ -20,16 +22,20 @@ from market.queries import ClaimView
 CONNECTED_SECONDS = 35.0
 IDLE_WORDS = {
     "not_claimed": _("has not started yet: open its link, or run its command"),
-    "not_verified": _("downloads its experts, or waits for their check"),
+    "not_verified": _("downloads what it holds, or waits for its check"),
     "cap_reached": _("has earned this hour's most; it goes on in the next hour"),
 }
 
 
 @dataclass(frozen=True)
 class DeviceLine:
-    """One device as its owner sees it. state: a word for its badge; reason: why it earns nothing, else empty."""
+    """One device as its owner sees it. state: a word for its badge; reason: why it earns nothing, else empty.
+
+    stage: the layers that a stage holds, in words.
+    """
 
     name: str
+    role: NodeRole
     state: str
     reason: str
     connected: bool
@@ -39,6 +45,7 @@ class DeviceLine:
     size_bytes: int
     earned_microcredits: int
     balance_microcredits: int
+    stage: str
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,7 @@ def device_line(node_id: str) -> DeviceLine | None:
     seen = presence.last_seen([node_id]).get(node_id)
     return DeviceLine(
         name=node.name,
+        role=node.role,
         state=_state(node.suspended, claims, seen),
         reason=reason,
         connected=is_connected(seen),
@@ -92,7 +100,12 @@ def device_line(node_id: str) -> DeviceLine | None:
         size_bytes=sum(claim.size_bytes for claim in claims),
         earned_microcredits=sum(claim.earned_microcredits for claim in claims),
         balance_microcredits=sum(queries.balances(node_id).values()),
+        stage=_stage_words(claims) if node.role == "stage" else "",
     )
+
+
+def _stage_words(claims: list[ClaimView]) -> str:
+    return ", ".join(run_words(claim.build, claim.first, claim.last) for claim in claims)
 
 
 def _state(suspended: bool, claims: list[ClaimView], seen: datetime | None) -> str:

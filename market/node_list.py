@@ -58,6 +58,11 @@ def node_line(node_id: str) -> NodeLine | None:
     return next(iter(_lines(nodes, names, held, earned)), None)
 
 
+def has_stages() -> bool:
+    """Whether a device ever registered as a stage."""
+    return Node.objects.filter(role="stage").exists()
+
+
 def banned_names() -> list[str]:
     """Devices in quarantine, by name."""
     banned = Node.objects.filter(quarantined=True, erased_at__isnull=True).values_list("node_id", flat=True)

@@ -332,6 +332,11 @@ def credited_rows(build: str) -> list[CreditedView]:
     return [CreditedView(row.node_id, row.layer, row.rows, row.amount_microcredits) for row in rows]
 
 
+def rows_of(node_id: str) -> int:
+    """Rows credited to a node over all time."""
+    return CreditedRows.objects.filter(node_id=node_id).aggregate(all=Sum("rows"))["all"] or 0
+
+
 def balances(node_id: str) -> dict[str, int]:
     """Microcredits of a node by kind of account, for example {"pending": 12}."""
     prefix = node_account(node_id, "")

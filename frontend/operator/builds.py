@@ -20,6 +20,7 @@ from inference.errors import GGUFError
 from inference.gguf_index import ModelIndex
 from inference.model_report import as_object
 from inference.reports import build_description
+from inference.stages import stage_fingerprint
 from market import build_list, commands
 from market.build_list import BuildLine
 from market.errors import MarketError
@@ -27,10 +28,11 @@ from market.errors import MarketError
 
 @dataclass(frozen=True)
 class Line:
-    """running: backbones that serve the build now."""
+    """running: backbones that serve the build now; model: the build whose page shows it, "" where there is none."""
 
     build: BuildLine
     running: int
+    model: str
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,8 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _context(path: str) -> dict[str, Any]:
-    running = [status.get("build") for status in statuses()]
     context: dict[str, Any] = {
-        "lines": [Line(line, running.count(line.fingerprint)) for line in build_list.build_lines()],
+        "lines": _lines(),
         "folders": held_builds.folders(),
         "files": held_builds.model_files(),
         "path": path,
@@ -74,6 +75,15 @@ def _context(path: str) -> dict[str, Any]:
                 "offered": len(index.offered_layers),
             }
     return context
+
+
+def _lines() -> list[Line]:
+    lines = build_list.build_lines()
+    # Stages are served, and shown, by the model that they are stages of.
+    models = {line.fingerprint: line.fingerprint for line in lines if line.kind == "experts"}
+    models |= {stage_fingerprint(model): model for model in models}
+    running = [status.get("build") for status in statuses()]
+    return [Line(line, running.count(models.get(line.fingerprint)), models.get(line.fingerprint, "")) for line in lines]
 
 
 def layer_groups(index: ModelIndex) -> Iterable[LayerGroup]:

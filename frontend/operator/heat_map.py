@@ -13,9 +13,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from frontend.operator import measures
+from frontend.operator import measures, stages
 from frontend.operator.access import operator_page
 from frontend.operator.measures import MEASURES, Measure, Measured
+from frontend.stages import run_words
 from inference import backbone_status
 from inference import stats as server_stats
 from inference.backbone_status import Status
@@ -39,8 +40,9 @@ def page(request: HttpRequest) -> HttpResponse:
     build, measure = chosen_build(request, builds), chosen_measure(request)
     context: dict[str, Any] = {"builds": builds, "measures": MEASURES.values(), "measure": measure, "build": build}
     if build is not None:
-        measured = Measured(build, statuses())
-        context |= {"layers": measures.layer_figures(build, measured.grid(measure)), **_tiles(build)}
+        found = statuses()
+        figures = measures.layer_figures(build, Measured(build, found).grid(measure))
+        context |= {"layers": figures, **_tiles(build), **_stages(build, measure, found)}
     return render(request, "frontend/operator/heat_map.html", context)
 
 
@@ -57,6 +59,23 @@ def _tiles(build: BuildDescription) -> dict[str, Any]:
         "stats": server_stats.snapshot(),
         "coverage": queries.coverage_summary(build.fingerprint),
         "live": int((queries.live_coverage(build.fingerprint) > 0).sum()),
+    }
+
+
+@operator_page
+@require_safe
+def stage_table(request: HttpRequest) -> HttpResponse:
+    """What changes of the stages, for htmx."""
+    build = known_build(request.GET.get("build", ""))
+    context = {"build": build, **_stages(build, chosen_measure(request), statuses())}
+    return render(request, "frontend/operator/stages_live.html", context)
+
+
+def _stages(build: BuildDescription, measure: Measure, found: list[Status]) -> dict[str, Any]:
+    return {
+        "stages": stages.stage_row(build, measure),
+        "stage_measures": stages.MEASURES,
+        "rings": stages.rings(build, found),
     }
 
 
@@ -89,7 +108,7 @@ def layer(request: HttpRequest, fingerprint: str, number: int) -> HttpResponse:
     """Every expert of one layer, by every measure."""
     build = known_build(fingerprint)
     row = build.row_of(number)
-    if row is None:
+    if row is None or build.kind != "experts":
         raise Http404
     measured = Measured(build, statuses())
     table = np.stack([measured.grid(measure)[row] for measure in MEASURES.values()], axis=1)
@@ -102,20 +121,22 @@ def layer(request: HttpRequest, fingerprint: str, number: int) -> HttpResponse:
 @operator_page
 @require_safe
 def cell(request: HttpRequest, fingerprint: str, number: int, expert: int) -> HttpResponse:
-    """One expert: every measure, who holds it, who held it. Alone for htmx, as a page otherwise."""
+    """One expert, or one unit of stages: every measure, who holds it, who held it. Alone for htmx, else as a page."""
     build = known_build(fingerprint)
     row = build.row_of(number)
     if row is None or expert >= build.experts_per_layer:
         raise Http404
     measured = Measured(build, statuses())
+    shown = stages.MEASURES if build.kind == "stages" else MEASURES.values()
     found = holders.holdings(fingerprint, number, expert)
     context = {
         "build": build,
         "layer": number,
         "expert": expert,
+        "run": run_words(fingerprint, expert, expert + 1) if build.kind == "stages" else "",
         "expert_bytes": build.expert_bytes[row],
         "types": ", ".join(dict.fromkeys(build.expert_types[row])),
-        "readings": [Reading(measure, _known(measured.grid(measure)[row, expert])) for measure in MEASURES.values()],
+        "readings": [Reading(measure, _known(measured.grid(measure)[row, expert])) for measure in shown],
         "holders": [holding for holding in found if holding.is_open],
         "earlier": [holding for holding in found if not holding.is_open],
     }

@@ -45,6 +45,7 @@ REPLICAS = Measure("replicas", _("Replicas"), _("replicas"), _("Verified replica
 DEFICIT = Measure(
     "deficit", _("Deficit"), _("missing"), _("Replicas that are wanted and that nobody has claimed yet."), True
 )
+TARGET = Measure("target", _("Target"), _("replicas"), _("Replicas that are wanted."), True)
 DEMAND = Measure("demand", _("Demand"), _("rows/hour"), _("How often the router asks for each expert."), False)
 REWARD = Measure(
     "reward", _("Reward"), _("credits/hour"), _("What one more replica of each expert may earn per hour."), False
@@ -91,6 +92,10 @@ class Measured:
 
 def _replicas(at: Measured) -> Grid:
     return queries.live_coverage(at.build.fingerprint).astype(np.float64)
+
+
+def _target(at: Measured) -> Grid:
+    return at.market.targets.astype(np.float64)
 
 
 def _deficit(at: Measured) -> Grid:
@@ -144,6 +149,7 @@ def _errors(at: Measured) -> Grid:
 
 GRIDS: dict[str, Callable[[Measured], Grid]] = {
     "replicas": _replicas,
+    "target": _target,
     "deficit": _deficit,
     "demand": _demand,
     "reward": _reward,

@@ -15,6 +15,7 @@ from frontend.figures import is_connected
 from frontend.operator.access import operator_act, operator_page
 from frontend.operator.heat_map import statuses
 from frontend.operator.node_acts import ACTS
+from frontend.operator.stages import backbones_using
 from frontend.pairing import pairing
 from inference.stats import owners_part
 from market import commands, histories, node_list, presence, queries
@@ -36,6 +37,10 @@ class Line:
     node: NodeLine
     latency: float | None
 
+    @property
+    def role(self) -> Promise:
+        return ROLE_WORDS[self.node.role]
+
 
 @dataclass(frozen=True)
 class Column:
@@ -46,6 +51,7 @@ class Column:
 
 COLUMNS = (
     Column("name", gettext_lazy("Name"), lambda line: line.node.name.casefold()),
+    Column("role", gettext_lazy("Role"), lambda line: line.node.role),
     Column("state", gettext_lazy("State"), lambda line: line.node.state),
     Column("slices", gettext_lazy("Slices"), lambda line: line.node.slices),
     Column("experts", gettext_lazy("Experts"), lambda line: line.node.experts),
@@ -55,7 +61,9 @@ COLUMNS = (
     Column("earned", gettext_lazy("Earned"), lambda line: line.node.earned_microcredits),
     Column("registered", gettext_lazy("Registered"), lambda line: line.node.registered_at),
 )
+WORDS_FIRST = ("name", "role", "state")
 DEFAULT_SORT = "-experts"
+ROLE_WORDS = {"worker": gettext_lazy("worker"), "stage": gettext_lazy("stage")}
 STATE_WORDS = {
     "working": gettext_lazy("working"),
     "waiting": gettext_lazy("waits for its check"),
@@ -79,18 +87,21 @@ class Heading:
 @operator_page
 @require_safe
 def page(request: HttpRequest) -> HttpResponse:
-    query, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
+    query = request.GET.get("q", "").strip()
+    state, role = request.GET.get("state", ""), request.GET.get("role", "")
     sort = request.GET.get("sort", DEFAULT_SORT)
-    lines = _sorted([line for line in _lines() if _matches(line.node, query, state)], sort)
+    lines = _sorted([line for line in _lines() if _matches(line.node, query, state, role)], sort)
     context = {
         "shown": Paginator(lines, LINES_PER_PAGE).get_page(request.GET.get("page")),
         "found": len(lines),
         "headings": _headings(sort),
         "query": query,
         "state": state,
+        "role": role,
         "sort": sort,
         "states": STATE_WORDS.items(),
         "state_words": STATE_WORDS,
+        "roles": ROLE_WORDS.items(),
     }
     return render(request, "frontend/operator/nodes.html", context)
 
@@ -105,9 +116,10 @@ def _answers() -> dict[str, float]:
     return {owner["node"]: 1000.0 * owner["seconds"] for owner in owners_part(statuses())}
 
 
-def _matches(node: NodeLine, query: str, state: str) -> bool:
+def _matches(node: NodeLine, query: str, state: str, role: str) -> bool:
     text = f"{node.name} {node.node_id} {node.kernel_class} {node.reason}".casefold()
-    return (not state or node.state == state) and all(word in text for word in query.casefold().split())
+    chosen = state in ("", node.state) and role in ("", node.role)
+    return chosen and all(word in text for word in query.casefold().split())
 
 
 def _sorted(lines: list[Line], sort: str) -> list[Line]:
@@ -121,9 +133,7 @@ def _headings(sort: str) -> list[Heading]:
     for column in COLUMNS:
         chosen = column.key == key
         # A first click on a number shows the greatest first, on a word the first letter.
-        other = (
-            column.key if (chosen and down) or (not chosen and column.key in ("name", "state")) else f"-{column.key}"
-        )
+        other = column.key if (chosen and down) or (not chosen and column.key in WORDS_FIRST) else f"-{column.key}"
         order = ("descending" if down else "ascending") if chosen else ""
         found.append(Heading(column, other, order))
     return found
@@ -142,12 +152,14 @@ def _node_context(node_id: str) -> dict[str, Any]:
         raise Http404
     line = Line(found, _answers().get(node_id))
     seen = presence.last_seen([node_id]).get(node_id)
-    failures = [
-        (code, count) for status in statuses() for node, code, count in status.get("failures", []) if node == node_id
-    ]
+    said = statuses()
+    failures = [(code, count) for status in said for node, code, count in status.get("failures", []) if node == node_id]
     return {
         "line": line,
         "view": view,
+        "role": line.role,
+        "rows": queries.rows_of(node_id),
+        "backbones": backbones_using(node_id, said),
         "state": STATE_WORDS[line.node.state],
         "last_seen": seen,
         "connected": is_connected(seen),

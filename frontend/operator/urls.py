@@ -11,6 +11,7 @@ urlpatterns: list[URLPattern] = [
     path("logout", access.logout, name="operator-logout"),
     path("", heat_map.page, name="operator"),
     path("tiles", heat_map.tiles, name="operator-tiles"),
+    path("stages", heat_map.stage_table, name="operator-stages"),
     path("layers", heat_map.layers, name="operator-layers"),
     path("cells", heat_map.cells, name="operator-cells"),
     path(f"layer/{BUILD}/<int:number>", heat_map.layer, name="operator-layer"),

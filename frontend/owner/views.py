@@ -19,6 +19,7 @@ from frontend.owner import figures
 from frontend.owner.accounts import account_of, close_account, owner_page
 from frontend.owner.chart import chart
 from frontend.pairing import invite_link
+from inference.worker.options import TOKEN_VARIABLE
 from market import commands, enrolment, queries
 from market.commands.nodes import NAME_LIMIT
 from market.commands.owners import PAYEE_LIMIT
@@ -138,7 +139,10 @@ def new_token(request: HttpRequest, node_id: str) -> HttpResponse:
     """A new link for a device whose token was lost or seen; the old one stops working at once."""
     own = own_node(request, node_id)
     token = commands.rotate_token(own, by=BY, reason="asked for on the account's page")
-    return _page(request, token=token, token_of=queries.node_names([own]).get(own, own))
+    node = queries.node(own)
+    is_stage = node is not None and node.role == "stage"  # no page lends one
+    command = f"{TOKEN_VARIABLE}={token} python -m inference.stage --server {settings.PUBLIC_URL}" if is_stage else ""
+    return _page(request, token=token, command=command, token_of=queries.node_names([own]).get(own, own))
 
 
 @owner_page

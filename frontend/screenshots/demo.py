@@ -30,7 +30,18 @@ from config.tasks import CANARY_KEY
 from frontend import samples
 from frontend.owner import accounts
 from frontend.samples import Sample
-from frontend.screenshots.scene import BOOKKEEPER, BUILD, CLAIMS, DEVICES, OPERATOR, OWNER, PASSWORD, READY
+from frontend.screenshots.scene import (
+    BOOKKEEPER,
+    BUILD,
+    CLAIMS,
+    DEVICES,
+    OPERATOR,
+    OWNER,
+    PASSWORD,
+    READY,
+    STAGE_HOSTS,
+    STAGES,
+)
 from inference import backbone_status
 from inference.hot_set import pack_flags
 from inference.models import ApiKey, GenerationJob
@@ -55,11 +66,22 @@ def fill(*, empty: bool) -> None:
         return
     now = timezone.now()
     large.write(BUILD, DEVICES, CLAIMS, now)
+    _stages()
     _owner()
     _payouts()
     _requests()
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         _day(client, time.time())
+
+
+def _stages() -> None:
+    """Hosts that hold runs of the dense path, all checked."""
+    commands.publish_build(STAGES)
+    for name, first, last in STAGE_HOSTS:
+        node_id, _token = commands.register_node(name, large.KERNELS[0], role="stage")
+        wish = commands.RangeWish(0, first, last)
+        claim = commands.claim_ranges(node_id, [wish], STAGES.fingerprint)[0]
+        commands.verify_replica(claim.claim_id, claim.fence, "ab" * 32, "backbone")
 
 
 def _owner() -> None:
@@ -217,7 +239,8 @@ def speak() -> None:
     """One round of what a living server says: a backbone, its devices, the canaries."""
     now = time.time()
     said = status(now)
-    presence.mark_all_seen(said["owners"], timezone.now())
+    hosts = Node.objects.filter(role="stage").values_list("node_id", flat=True)
+    presence.mark_all_seen([*said["owners"], *hosts], timezone.now())
     for queue in ("backbone", "upkeep"):
         cache.set(CANARY_KEY.format(queue=queue), now, 600)
     with redis.Redis.from_url(settings.REDIS_URL) as client:

@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from frontend.worker_views import budgets
 from market import commands
-from tests.builders import DEMO_EXPERT_BYTES, demo_build
+from tests.builders import DEMO_EXPERT_BYTES, MORNING, demo_build, later, stage_build
 
 pytestmark = pytest.mark.django_db
 
@@ -40,6 +40,18 @@ def test_it_offers_whole_experts_with_what_they_may_earn(client: Client) -> None
     assert all(preset["size_bytes"] == preset["experts"] * DEMO_EXPERT_BYTES for preset in presets)
     assert all(preset["pays"] > 0 for preset in presets)
     assert "0 of" in response.content.decode()
+
+
+def test_stages_are_nothing_that_a_page_offers(client: Client) -> None:
+    commands.publish_build(stage_build(), now=MORNING)
+    before = client.get("/worker").content.decode()
+    commands.publish_build(demo_build(), now=MORNING)
+    commands.publish_build(stage_build("6" * 32), now=later(60))
+
+    after = client.get("/worker").content.decode()
+
+    assert presets_of(before) == []
+    assert [preset["experts"] for preset in presets_of(after)] == [1, 9, 18, 45, 90, 189, 256]
 
 
 def test_without_a_model_it_says_so_and_offers_nothing(client: Client) -> None:

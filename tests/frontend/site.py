@@ -22,17 +22,19 @@ def seed() -> None:
     from django.utils import timezone
 
     from frontend.owner import accounts
+    from inference.builds import current_index
+    from inference.reports import build_description
     from market import commands
-    from tests.builders import FINGERPRINT, demo_build
 
     now = timezone.now()
     User.objects.create_superuser("olga", password=PASSWORD)
     bob = accounts.open_account("bob", PASSWORD)
-    commands.publish_build(demo_build(FINGERPRINT), now=now - timedelta(days=3))
+    commands.publish_build(build_description(current_index()), now=now - timedelta(days=3))
     owners = {"bob": accounts.account_of(bob), "carol": commands.create_owner("carol", "DE02 1203 0000 0000 2020 51")}
     commands.set_payee(owners["bob"], "DE89 3704 0044 0532 0130 00")
     for number, (name, owner) in enumerate([("Bob's phone", "bob"), (LONG_NAME, "bob"), ("Carol's laptop", "carol")]):
         _device(name, owners[owner], number, now)
+    _stage("Bob's server", owners["bob"], now)
     commands.release_earnings(now - timedelta(days=1))
     first = _payout("2026-01", now)
     commands.approve_payout(first, by="bookkeeper", reason="compared with the report")
@@ -43,9 +45,11 @@ def seed() -> None:
 
 def _device(name: str, owner_id: str, layer: int, now: datetime) -> None:
     """Earns on three days; holds eight experts and was seen just now."""
+    from inference.builds import current_index
     from market import commands, presence
-    from tests.builders import DIGEST, FINGERPRINT
+    from tests.builders import DIGEST
 
+    build = current_index().fingerprint
     begin = now - timedelta(days=3)
     node_id, _token = commands.register_node(name, "numpy", now=begin)
     commands.link_node(node_id, owner_id, by="owner", reason="demo", now=begin)
@@ -54,7 +58,22 @@ def _device(name: str, owner_id: str, layer: int, now: datetime) -> None:
     for day in range(3):
         end = begin + timedelta(days=day, minutes=10 * (layer + 1))
         work = [(claim.claim_id, layer, 40_000 * (day + 1))]
-        commands.credit_work(f"{node_id} {day}", FINGERPRINT, node_id, end - timedelta(seconds=60), end, work, now=end)
+        commands.credit_work(f"{node_id} {day}", build, node_id, end - timedelta(seconds=60), end, work, now=end)
+    presence.mark_seen(node_id, now)
+
+
+def _stage(name: str, owner_id: str, now: datetime) -> None:
+    """Holds the second of the two stages of the model, layers 4 to 7; nobody holds the first."""
+    from inference.builds import current_index, stages_of
+    from market import commands, presence
+    from tests.builders import DIGEST, stage_build
+
+    cuts = stages_of(current_index()).cuts
+    commands.publish_build(stage_build(cuts.build, units=cuts.units), now=now)
+    node_id, _token = commands.register_node(name, "ggml", role="stage", now=now)
+    commands.link_node(node_id, owner_id, by="owner", reason="demo", now=now)
+    claim = commands.claim_ranges(node_id, [commands.RangeWish(0, 1, 2)], now=now)[0]
+    commands.verify_replica(claim.claim_id, claim.fence, DIGEST, "backbone", now=now)
     presence.mark_seen(node_id, now)
 
 
@@ -72,6 +91,7 @@ def play_backbone() -> None:
     from django.db import connection
 
     from inference import backbone_status, jobs, token_stream
+    from inference.builds import current_index
     from inference.models import GenerationJob
     from inference.openai import submission
     from inference.token_stream import StreamedToken
@@ -80,10 +100,11 @@ def play_backbone() -> None:
 
     played = PlayedBackbone(settings.REDIS_URL)
     played.leave()
+    build = current_index().fingerprint
 
     def stay() -> None:
         while True:
-            backbone_status.publish(played.client, "b1", backbone(model="qwen35moe-demo"))
+            backbone_status.publish(played.client, "b1", backbone(build=build, model="qwen35moe-demo"))
             time.sleep(STATUS_SECONDS)
 
     def write(job_id: str, attempt: int, texts: list[str]) -> None:

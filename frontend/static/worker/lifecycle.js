@@ -144,6 +144,9 @@ export class Lifecycle {
   }
 
   async step() {
+    // A link made of a stage's token: what it holds is no work for a tab.
+    this.role ??= (await this.market.me()).role;
+    if (this.role !== "worker") return this.end("wrong_kind", sayCode("wrong_kind", "this device holds a stage"));
     const heartbeat = await this.market.heartbeat();
     this.claims = heartbeat.claims;
     this.leaseSeconds = heartbeat.lease_seconds;

@@ -32,6 +32,7 @@ OTHERS = (
     Shown("worker", "/worker"),
     Shown("operator-login", "/operator/login"),
     Shown("operator", "/operator/", "olga"),
+    Shown("operator-stages", "/operator/?measure=reward#stages", "olga"),
     Shown("operator-series", "/operator/series", "olga"),
     Shown("operator-nodes", "/operator/nodes", "olga"),
     Shown("operator-phone", "/operator/nodes/add", "olga"),

@@ -1,5 +1,6 @@
 """frontend/operator/builds.py: what is on offer, what a file holds, publish, retire, restore."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from inference.gguf_index import open_index
-from market import queries
+from inference.stages import stage_fingerprint
+from market import commands, queries
+from tests.builders import stage_build
 from tests.frontend.pages import Page
 from tests.model_files import DEMO_MODEL
 
@@ -53,6 +56,21 @@ def test_a_build_is_published_retired_and_restored(operator: Client) -> None:
     assert published.status_code == 302
     assert (on_offer, retired) == ([FINGERPRINT], [])
     assert [build.fingerprint for build in queries.builds()] == [FINGERPRINT]
+
+
+def test_stages_are_told_from_experts_and_lead_to_the_page_of_their_model(operator: Client) -> None:
+    operator.post("/operator/builds/publish", {"path": str(DEMO_MODEL)})
+    commands.publish_build(stage_build(stage_fingerprint(FINGERPRINT), units=2))
+    commands.publish_build(stage_build(units=48))
+
+    source = operator.get("/operator/builds").content.decode()
+
+    assert re.findall(r"<td>(stages|experts)</td><td>([^<]+)</td>", source) == [
+        ("experts", "8 x 32"),
+        ("stages", "2 units"),
+        ("stages", "48 units"),
+    ]
+    assert source.count(f'href="/operator/?build={FINGERPRINT}"') == 2
 
 
 def test_retiring_without_a_reason_changes_nothing(operator: Client) -> None:

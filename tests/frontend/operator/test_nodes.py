@@ -7,7 +7,7 @@ import redis
 from django.test import Client
 
 from market import commands, queries
-from tests.builders import MORNING, claimed, demo_build, later, registered, verified
+from tests.builders import MORNING, STAGES, claimed, demo_build, later, registered, stage_build, stage_device, verified
 from tests.frontend.pages import Page
 
 pytestmark = pytest.mark.django_db
@@ -64,7 +64,27 @@ def test_the_latency_of_a_device_is_what_a_backbone_measured(operator: Client, s
 
     row = Page(operator.get("/operator/nodes").content.decode()).table("nodes")[0]
 
-    assert row[6] == "250 ms"
+    assert row[7] == "250 ms"
+
+
+def test_stages_are_told_from_workers_in_the_list_and_on_their_page(operator: Client) -> None:
+    commands.publish_build(demo_build(), now=MORNING)
+    commands.publish_build(stage_build(), now=MORNING)
+    registered("Bob's phone")
+    alice = stage_device("Alice's server")
+    claim = verified(claimed(alice, 0, 4, 8))
+    work = [(claim.claim_id, 0, 1000)]
+    commands.credit_work("one window", STAGES, alice.node_id, MORNING, later(60), work, now=later(60))
+
+    page = Page(operator.get(f"/operator/nodes/{alice.node_id}").content.decode())
+
+    rows = Page(operator.get("/operator/nodes?sort=role").content.decode()).table("nodes")
+    assert [row[:2] for row in rows] == [["Alice's server", "stage"], ["Bob's phone", "worker"]]
+    assert [row[4] for row in rows] == ["4 units", "0"]
+    assert names(operator, "?role=stage") == ["Alice's server"]
+    assert names(operator, "?role=worker") == ["Bob's phone"]
+    assert "units 4–7" in page.text
+    assert "1,000 tokens, each through one unit" in page.text
 
 
 def test_a_devices_page_tells_its_history_with_who_and_why(operator: Client) -> None:

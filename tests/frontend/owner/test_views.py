@@ -8,12 +8,16 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from frontend.owner.accounts import account_of
+from inference.gguf_index import open_index
+from inference.stages import stage_fingerprint
 from market import commands, queries
 from market.models import Node, OwnerProfile
-from tests.builders import Device, registered
+from tests.builders import Device, claimed, registered, stage_build, stage_device, verified
 from tests.frontend.pages import Page
+from tests.model_files import DEMO_MODEL
 
 pytestmark = pytest.mark.django_db
 
@@ -97,6 +101,25 @@ def test_nobody_adopts_a_device_without_proof_or_of_somebody_else(client: Client
     assert by_number.status_code == 400
     assert by_foreign_token.status_code == 409
     assert not Node.objects.filter(owner_id=account_of(bob)).exists()
+
+
+def test_a_stage_is_named_by_its_layers_and_lent_by_a_command(client: Client, bob: User, settings: Settings) -> None:
+    model = open_index(DEMO_MODEL)
+    settings.MODEL_PATH = DEMO_MODEL
+    commands.publish_build(stage_build(stage_fingerprint(model.fingerprint), units=2))
+    server = stage_device("Bob's server")
+    commands.link_node(server.node_id, account_of(bob), by="owner", reason="tested")
+    verified(claimed(server, 0, 1, 2))
+
+    page = shown(client)
+    renewed = Page(client.post(f"/me/devices/{server.node_id}/token").content.decode())
+
+    assert "layers 4–7" in page.text_of(f"state-{server.node_id}")
+    assert page.table("own-devices")[0][:2] == ["layers 4–7", "live"]
+    assert "Experts" not in page.text_of("own-devices")
+    assert "New link and QR code" not in page.text_of("own-devices")
+    assert "python -m inference.stage --server" in renewed.text_of("command")
+    assert "#token=" not in renewed.source
 
 
 def test_a_new_token_ends_the_old_one(client: Client, phone: Device) -> None:

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from frontend.status import figures
 from market import commands, presence
 from market.builds import BuildDescription
-from tests.builders import FINGERPRINT, claimed, demo_build, registered, verified
+from tests.builders import FINGERPRINT, claimed, demo_build, registered, stage_build, stage_device, verified
 from tests.frontend.pages import Page
 
 pytestmark = pytest.mark.django_db
@@ -32,6 +32,20 @@ def test_an_empty_server_says_what_is_missing(client: Client, settings: Settings
     assert "not running" in page.text
     assert "No model has been offered yet" in page.text
     assert page.text_of("incidents") == "None."
+
+
+def test_stages_are_among_neither_maps_nor_figures(client: Client, settings: Settings) -> None:
+    settings.REDIS_URL = ""
+    commands.publish_build(demo_build())
+    commands.publish_build(stage_build())
+    verified(claimed(stage_device(), 0, 0, 12))
+
+    found = figures.collect(timezone.now())
+
+    assert [build.kind for build, _ in found.maps] == ["experts"]
+    assert (found.stats["experts"]["offered"], found.stats["experts"]["live"]) == (256, 0)
+    assert found.stats["workers"]["holding"] == 0
+    assert "0 of 256" in shown(client).text
 
 
 def test_the_page_shows_coverage_and_speed_and_no_names(client: Client, swarm: "redis.Redis") -> None:

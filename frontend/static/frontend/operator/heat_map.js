@@ -2,6 +2,7 @@
 //
 // Cells come from the server every few seconds; 304 means nothing changed. What is drawn keeps its place: a new answer
 // changes colours, never the zoom, the cursor or the size.
+import { Cells, codesOf, showCell } from "./cells.js";
 import { figure, legend, palette, valueOf } from "./colours.js";
 
 const POLL_MILLISECONDS = 3000;
@@ -12,7 +13,6 @@ const DRAG_PIXELS = 4;
 const canvas = document.getElementById("map");
 const words = { ...canvas.dataset };
 const text = document.getElementById("cursor-text");
-const panel = document.getElementById("cell");
 const cells = document.createElement("canvas");
 // view: what part of the map is seen, in cells; zoom 1 shows all.
 const view = { zoom: 1, left: 0, top: 0 };
@@ -21,8 +21,9 @@ let map = null;
 let codes = null;
 let cursor = null;
 let hovered = null;
-let chosen = canvas.dataset.measure;
-let etag = "";
+// Layers [first, last) that the row of stages points at.
+let marked = null;
+const source = new Cells(words.cells, words.build, words.measure);
 
 function noData() {
   return dark.matches ? [58, 66, 76] : [222, 226, 231];
@@ -57,6 +58,7 @@ export function draw() {
   context.drawImage(cells, view.left, view.top, seen.columns, seen.rows, 0, 0, canvas.width, canvas.height);
   const cell = { width: canvas.width / seen.columns, height: canvas.height / seen.rows };
   drawGrid(context, cell, seen);
+  markLayers(context, cell);
   outline(context, cell, hovered, 1);
   outline(context, cell, cursor, 2);
 }
@@ -85,9 +87,23 @@ function outline(context, cell, place, weight) {
   const height = Math.max(cell.height, 5 * ratio);
   const x = (place.column + 0.5 - view.left) * cell.width - width / 2;
   const y = (place.row + 0.5 - view.top) * cell.height - height / 2;
-  for (const [colour, grow] of [["#fff", 2 * weight * ratio], ["#000", weight * ratio]]) {
+  frame(context, { x, y, width, height }, weight * ratio);
+}
+
+// A frame around the rows of some layers.
+function markLayers(context, cell) {
+  const rows = map.layers.flatMap((layer, row) => (marked && layer >= marked[0] && layer < marked[1] ? [row] : []));
+  if (rows.length) {
+    const weight = 2 * (window.devicePixelRatio || 1);
+    const [y, height] = [(rows[0] - view.top) * cell.height, rows.length * cell.height];
+    frame(context, { x: 2 * weight, y, width: canvas.width - 4 * weight, height }, weight);
+  }
+}
+
+function frame(context, { x, y, width, height }, weight) {
+  for (const [colour, grow] of [["#fff", 2 * weight], ["#000", weight]]) {
     context.strokeStyle = colour;
-    context.lineWidth = weight * ratio;
+    context.lineWidth = weight;
     context.strokeRect(x - grow, y - grow, width + 2 * grow, height + 2 * grow);
   }
 }
@@ -143,25 +159,22 @@ function showLegend() {
 // --- data ------------------------------------------------------------------------------------------------------------
 export function show(found) {
   map = found;
-  codes = Uint8Array.from(atob(map.cells), (letter) => letter.charCodeAt(0));
+  codes = codesOf(map);
   paintCells();
   draw();
   tell();
 }
 
 async function load() {
-  const wanted = chosen;
-  const address = `${words.cells}?build=${words.build}&measure=${wanted}`;
   const lost = document.getElementById("lost");
   try {
-    const response = await fetch(address, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store" });
-    if (response.status === 200 && wanted === chosen) {
-      etag = response.headers.get("ETag") || "";
-      show(await response.json());
+    const found = await source.next();
+    if (found) {
+      show(found);
       document.getElementById("what").textContent = map.what;
       showLegend();
     }
-    lost.hidden = response.ok || response.status === 304;
+    lost.hidden = true;
   } catch {
     lost.hidden = false;
   }
@@ -169,8 +182,8 @@ async function load() {
 }
 
 async function choose(measure) {
-  chosen = measure;
-  etag = "";
+  source.choose(measure);
+  document.dispatchEvent(new CustomEvent("measure-chosen", { detail: measure }));
   for (const tab of document.querySelectorAll("#measures a")) {
     if (tab.dataset.measure === measure) {
       tab.setAttribute("aria-current", "true");
@@ -240,15 +253,7 @@ function open(place) {
   hovered = null;
   tell();
   redraw();
-  const address = words.cell.replace(/0\/0$/, `${map.layers[place.row]}/${place.column}`);
-  panel.hidden = false;
-  if (window.htmx) {
-    window.htmx
-      .ajax("GET", address, { target: "#cell", swap: "innerHTML" })
-      .then(() => panel.querySelector("dl")?.scrollIntoView({ block: "nearest" }));
-  } else {
-    window.location.assign(address);
-  }
+  showCell(words.cell.replace(/0\/0$/, `${map.layers[place.row]}/${place.column}`));
 }
 
 const KEYS = {
@@ -328,6 +333,10 @@ function listen() {
       history.replaceState(null, "", tab.href);
       choose(tab.dataset.measure);
     }
+  });
+  document.addEventListener("layers-marked", (event) => {
+    marked = event.detail;
+    redraw();
   });
   dark.addEventListener("change", () => map && (paintCells(), showLegend(), draw()));
   new ResizeObserver(fit).observe(canvas);
