@@ -62,9 +62,9 @@ def _run_in(folder: Path, settings: Settings, say: Say) -> Verdict:
     if not settings.stages:
         return run_against(Server(folder, environment), settings, say)
     say(f"starting {settings.stages} stages ...")
-    model = model_for(folder, settings.stages)
-    with StageCrew(model, settings.stages, folder / "stages", settings.seed) as stages:
-        environment |= stages.environment(settings.clients, int(environment["BACKBONE_LANES"]))
+    model, lanes = model_for(folder, settings.stages), int(environment["BACKBONE_LANES"])
+    with StageCrew(model, settings.stages, folder / "stages", settings.seed, lanes) as stages:
+        environment |= stages.environment(settings.clients)
         return run_against(Server(folder, environment | {"MODEL_PATH": str(model)}), settings, say, stages)
 
 

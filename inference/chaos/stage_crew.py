@@ -23,20 +23,22 @@ def model_for(folder: Path, stages: int) -> Path:
 
 
 class StageCrew(StageProcesses):
-    """One process per stage of the model, struck from time to time. Call `tick` often."""
+    """One process per stage of the model, struck from time to time. Call `tick` often. lanes: of the server on them."""
 
-    def __init__(self, model: Path, stages: int, folder: Path, seed: int) -> None:
-        super().__init__(cut_stages(open_index(model), folder, stages), folder)
+    def __init__(self, model: Path, stages: int, folder: Path, seed: int, lanes: int) -> None:
+        # Those of a backbone that was killed may not be gone yet when the next one comes.
+        super().__init__(cut_stages(open_index(model), folder, stages), folder, options=["--rings", str(2 * lanes)])
+        self._lanes = lanes
         self._chance = random.Random(seed)
         self._resume: dict[int, float] = {}
         self._replacing: dict[int, threading.Thread] = {}
 
-    def environment(self, clients: int, lanes: int) -> dict[str, str]:
+    def environment(self, clients: int) -> dict[str, str]:
         """What a server must be told to serve rings over them."""
         return {
             "STAGES": ",".join(self.addresses),
             "STAGE_SECRET": self.secret.decode(),
-            "RING_LANES": str(lanes),
+            "RING_LANES": str(self._lanes),
             "RING_SEQUENCES": str(clients),
             "RING_STEP_SECONDS": "4",
         }
