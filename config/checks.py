@@ -40,6 +40,8 @@ def server_problems(values: LazySettings) -> Iterator[CheckMessage]:
 
     if values.REGISTRATION not in {"open", "invite", "closed"}:
         yield Error(f"REGISTRATION must be open, invite or closed, not {values.REGISTRATION!r}.", id="config.E010")
+    if values.LOG_FORMAT not in {"line", "json"}:
+        yield Error(f"LOG_FORMAT must be line or json, not {values.LOG_FORMAT!r}.", id="config.E011")
 
 
 def timer_problems(values: LazySettings) -> Iterator[CheckMessage]:

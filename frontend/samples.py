@@ -7,7 +7,7 @@ counter that fell (a backbone restarted) gives no rate for that step.
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import redis
@@ -51,6 +51,9 @@ class Sample:
     joined: int
     left: int
     spent: int
+
+
+_NAMES = {field.name for field in fields(Sample)}
 
 
 def take(client: "redis.Redis", now: float | None = None) -> Sample:
@@ -142,15 +145,15 @@ def _spent() -> int:
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 def read(client: "redis.Redis", minutes: float) -> list[Sample]:
-    """Samples of the last minutes, oldest first. Raises RedisError."""
+    """Samples of the last minutes, oldest first; those of another version with other fields are left out.
+
+    Raises RedisError.
+    """
     fine = minutes <= FINE_MINUTES
     step = SAMPLE_SECONDS * (1 if fine else COARSE_STEP)
     texts: Any = client.lrange(FINE_KEY if fine else COARSE_KEY, 0, int(minutes * 60 / step) - 1)
-    return [_sample(json.loads(text)) for text in reversed(texts)]
-
-
-def _sample(body: dict[str, Any]) -> Sample:
-    return Sample(**{**body, "rows": tuple(body["rows"])})
+    bodies = (json.loads(text) for text in reversed(texts))
+    return [Sample(**{**body, "rows": tuple(body["rows"])}) for body in bodies if set(body) == _NAMES]
 
 
 def rates(samples: Sequence[Sample], counter: Sequence[int], per_seconds: float = 1.0) -> Values:

@@ -25,6 +25,8 @@ IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
     ("config.E006", {"RELAY_RECHECK_SECONDS": 31.0}),
     ("config.E007", {"SPOOL_SECONDS": 61.0, "CREDIT_WINDOW_SECONDS": 60.0}),
     ("config.E008", {"BACKBONE_SEQUENCES": 1, "BACKBONE_LANES": 2}),
+    ("config.E010", {"REGISTRATION": "maybe"}),
+    ("config.E011", {"LOG_FORMAT": "xml"}),
 ]
 
 

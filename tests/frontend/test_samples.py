@@ -1,5 +1,7 @@
 """frontend/samples.py: figures over time in rings of bounded length."""
 
+import json
+
 import pytest
 import redis
 
@@ -36,6 +38,16 @@ def test_a_sample_holds_what_the_server_says_now(swarm: "redis.Redis") -> None:
     assert samples.read(swarm, 10) == [taken]
     assert (taken.at, taken.tokens_per_second, taken.active, taken.tokens) == (1000.0, 12.5, 3, 570)
     assert sum(taken.rows) > 0
+
+
+def test_samples_of_a_version_with_other_fields_are_left_out(swarm: "redis.Redis") -> None:
+    older = json.loads(samples.as_text(sample(900.0)))
+    del older["spent"]
+    swarm.lpush(samples.FINE_KEY, json.dumps(older))
+
+    taken = samples.take(swarm, now=1000.0)
+
+    assert samples.read(swarm, 10) == [taken]
 
 
 def test_devices_that_come_and_go_are_counted_from_the_first_sample_on(swarm: "redis.Redis") -> None:
