@@ -37,7 +37,8 @@ def dense(
         )
         part = alone[batch]
         # Of one layer: what llama.cpp's scheduler and the callback into Python cost with nothing to send.
-        callback_ms = 1000 * batch * (1 / result.value - 1 / statistics.median(result.peer_samples)) / layers
+        pairs_of = zip(result.samples, result.peer_samples, strict=True)
+        callback_ms = 1000 * batch / layers * statistics.median(1 / ours - 1 / plain for ours, plain in pairs_of)
         times = {key: round(value, 3) for key, value in part.layer_ms.items()}
         said = " + ".join(f"{key} {value:.1f}" for key, value in times.items())
         yield replace(
