@@ -13,7 +13,18 @@ from ninja import NinjaAPI, Status
 from ninja.security import HttpBearer
 from pydantic import Field
 
-from market import api_errors, commands, enrolment, histories, limits, offers, presence, queries, statements
+from market import (
+    api_errors,
+    commands,
+    enrolment,
+    histories,
+    limits,
+    offers,
+    presence,
+    queries,
+    snapshots,
+    statements,
+)
 from market import api_schemas as shapes
 from market.errors import BadToken, MarketError
 from market.ledger import NODE_ACCOUNTS
@@ -156,6 +167,10 @@ def _claim_out(view: queries.ClaimView) -> dict[str, Any]:
     }
 
 
+def _replicas(claim: dict[str, Any]) -> int:
+    return snapshots.least_present(claim["build"], claim["layer"], claim["first"], claim["last"])
+
+
 ClaimId = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
@@ -183,6 +198,8 @@ def heartbeat(request: HttpRequest) -> dict[str, Any]:
     node_id = _node(request).node_id
     presence.mark_seen(node_id, timezone.now())
     claims = [_claim_out(view) for view in queries.node_claims(node_id)]
+    if _node(request).role == "stage":
+        claims = [claim | {"replicas": _replicas(claim)} for claim in claims]
     return {"claims": claims, "lease_seconds": settings.LEASE_SECONDS}
 
 

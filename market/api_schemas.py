@@ -130,6 +130,10 @@ class ClaimOut(Schema):
     cap_reached: bool
     slice_url: str
     manifest_url: str
+    replicas: int | None = Field(
+        None,
+        description="Told to stages by the heartbeat: present replicas of its least held unit, its own too.",
+    )
 
 
 class ClaimsOut(Schema):

@@ -66,6 +66,12 @@ def build_market(
     )
 
 
+def least_present(build: str, layer: int, first: int, last: int) -> int:
+    """Present replicas of the least held expert, or unit, of a range. Raises UnknownBuild."""
+    market = build_market(build, None)
+    return int(market.present[market.build.row_of(layer) or 0, first:last].min())
+
+
 def _build_budget(build: str, policy: Policy) -> int:
     """This build's part of the operator's budget; nothing for a build that was retired."""
     budget = priced_budget(policy.budget_microcredits_per_hour)

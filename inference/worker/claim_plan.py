@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from inference.worker.market_client import Claim
+from inference.worker.market_client import Claim, Demand
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,13 @@ def plan_claims(held: Collection[Claim], claimed: Collection[Claim], budget_byte
     drop = tuple(claim for claim in held if claim not in usable)
     fetch = tuple(claim for claim in usable if claim not in held)
     return Plan(drop, tuple(give_back), fetch, budget_bytes - used_bytes)
+
+
+def is_needed_elsewhere(held: Collection[Claim], demand: Demand) -> bool:
+    """Whether a stage should give up what others hold as well, for units that nobody holds: without them there is no
+    ring at all."""
+    is_spare = bool(held) and all((claim.replicas or 0) > 1 for claim in held)
+    return is_spare and any(offer.replicas == 0 for offer in demand.ranges)
 
 
 def _build_of(held: Collection[Claim], claimed: Collection[Claim]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from inference.errors import InferenceError
-from inference.worker.claim_plan import plan_claims
+from inference.worker.claim_plan import is_needed_elsewhere, plan_claims
 from inference.worker.download import Download, Progress, download_slice
 from inference.worker.errors import (
     BudgetTooSmall,
@@ -37,6 +37,7 @@ from inference.worker.slice_store import SliceStore
 HEARTBEATS_PER_LEASE = 4
 MOST_PAUSE_SECONDS = 60.0
 RELEASE_SECONDS = 3.0
+STAY_SHARE = 0.5
 FINISH_SECONDS = 3.0
 
 logger = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ class Worker:
         budget_bytes = await self._budget()
         if budget_bytes is None:
             return pause_seconds
+        await self._move(budget_bytes)
         plan = plan_claims([held.claim for held in self._holdings], self._claims, budget_bytes)
         self._drop(plan.drop)
         if plan.drop:
@@ -284,6 +286,18 @@ class Worker:
     async def _release(self, claim: Claim) -> None:
         await self._market.release(claim.claim_id)
         self._claims = tuple(other for other in self._claims if other != claim)
+
+    async def _move(self, budget_bytes: int) -> None:
+        """A stage whose units others hold as well gives them back where some are held by nobody; it claims those next.
+        By chance, so that not all spare ones leave together."""
+        if self._market.role == "worker" or not any((claim.replicas or 0) > 1 for claim in self._claims):
+            return
+        demand = await self._market.demand(budget_bytes, self._holdings.build)
+        if not is_needed_elsewhere(self._claims, demand) or random.random() < STAY_SHARE:
+            return
+        for claim in self._claims:
+            logger.info("%s: others hold it as well, and some units are held by nobody; giving it back", claim)
+            await self._release(claim)
 
     # --- slices -------------------------------------------------------------------------------------------------------
     async def _acquire(self, claim: Claim, heartbeat_seconds: float) -> None:

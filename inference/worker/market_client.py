@@ -36,8 +36,9 @@ class Claim:
     """A lease on the experts [first, last) of one layer of a build, or of a stage's units. `slice_url`, `manifest_url`:
     paths.
 
-    `live`: the server has verified that this node holds the slice. Two claims are equal when they are the same lease;
-    what the server says beside it may change.
+    `live`: the server has verified that this node holds the slice. `replicas`: devices that hold its least held unit,
+    this one too; told to stages only. Two claims are equal when they are the same lease; what the server says beside it
+    may change.
     """
 
     claim_id: int
@@ -52,6 +53,7 @@ class Claim:
     rate_microcredits_per_hour: int = field(compare=False)
     live: bool = field(compare=False)
     role: DeviceRole = field(default="worker", compare=False)
+    replicas: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         one = self.last - self.first == 1
@@ -71,7 +73,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class OfferedRange:
-    """Experts that the server wants somebody to hold."""
+    """Experts, or units, that the server wants somebody to hold; replicas: devices that do, None: it does not say."""
 
     build: str
     layer: int
@@ -79,6 +81,7 @@ class OfferedRange:
     last: int
     size_bytes: int
     rate_microcredits_per_hour: int
+    replicas: int | None = None
 
     @property
     def expert_bytes(self) -> int:
@@ -199,6 +202,7 @@ class MarketClient:
                 last=_field(item, "last", int),
                 size_bytes=_field(item, "size_bytes", int),
                 rate_microcredits_per_hour=int(_field(item, "rate_microcredits_per_hour", float)),
+                replicas=item.get("replicas") if type(item.get("replicas")) is int else None,
             )
             for item in _objects(answer, "ranges")
         )
@@ -351,6 +355,7 @@ def _claim(item: Mapping[str, Any], role: DeviceRole) -> Claim:
         manifest_url=_field(item, "manifest_url", str),
         rate_microcredits_per_hour=int(_field(item, "rate_microcredits_per_hour", float)),
         live=item.get("state") == "live",
+        replicas=item.get("replicas") if type(item.get("replicas")) is int else None,
         role=role,
     )
     if not re.fullmatch(r"[0-9a-zA-Z_-]{1,128}", claim.build):  # it becomes the name of a folder

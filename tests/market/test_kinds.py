@@ -231,6 +231,19 @@ class TestApi:
             (STAGES, 0, 0, 3)
         ]
 
+    def test_the_heartbeat_tells_a_stage_and_no_worker_who_else_is_there(self, client: Client) -> None:
+        alice, bob = self._enrolled(client, role="stage"), self._enrolled(client, role="stage")
+        worker = self._enrolled(client)
+        for caller, budget in ((alice, 3 * UNIT_BYTES), (bob, 100 * UNIT_BYTES), (worker, 10**6)):
+            caller.post("/api/claims", {"best_for_budget_bytes": budget})
+        alone = alice.post("/api/heartbeat").json()["claims"][0]["replicas"]
+        carol = stage_device("Carol")
+        commands.claim_ranges(carol.node_id, [commands.RangeWish(0, 0, 12)])
+
+        assert alone == 1
+        assert alice.post("/api/heartbeat").json()["claims"][0]["replicas"] == 2
+        assert worker.post("/api/heartbeat").json()["claims"][0]["replicas"] is None
+
     def test_who_says_no_role_is_a_worker_and_sees_no_stages(self, client: Client) -> None:
         worker = self._enrolled(client)
 

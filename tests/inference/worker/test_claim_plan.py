@@ -1,7 +1,11 @@
 """What to do about claims."""
 
-from inference.worker.claim_plan import Plan, plan_claims
-from inference.worker.market_client import Claim
+from dataclasses import replace
+
+import pytest
+
+from inference.worker.claim_plan import Plan, is_needed_elsewhere, plan_claims
+from inference.worker.market_client import Claim, Demand, OfferedRange
 from tests.inference.worker.builders import a_claim
 
 OTHER_BUILD = "cd" * 16
@@ -93,3 +97,29 @@ def test_of_several_builds_the_one_with_most_claimed_bytes_wins() -> None:
 
 def test_without_claims_there_is_nothing_to_do() -> None:
     assert plan_claims([], [], 10) == Plan((), (), (), 10)
+
+
+def offered(*replicas: int | None) -> Demand:
+    return Demand(tuple(OfferedRange("ab" * 16, 0, 4, 8, 100, 7, count) for count in replicas), 30.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "needed"),
+    [
+        ([2], [0], True),
+        ([3], [1, 0], True),
+        ([1], [0], False),  # nobody else holds it
+        ([2], [1], False),  # nothing is missing
+        ([2, 1], [0], False),
+        ([None], [0], False),  # a server of the version before says nothing
+        ([2], [None], False),
+        ([2], [], False),
+        ([], [0], False),
+    ],
+)
+def test_a_stage_that_is_spare_is_needed_where_units_are_held_by_nobody(
+    own: list[int | None], others: list[int | None], needed: bool
+) -> None:
+    held = [replace(a_claim(claim_id=number), replicas=count) for number, count in enumerate(own)]
+
+    assert is_needed_elsewhere(held, offered(*others)) is needed
