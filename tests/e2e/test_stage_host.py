@@ -71,6 +71,6 @@ def test_workers_are_credited_for_experts_that_stages_asked_for(tmp_path: Path) 
         calm = client.completions.create(**question)  # type: ignore[call-overload]
 
         assert quick.choices[0].text == calm.choices[0].text
-        assert told(server)["rings"]["steps"] >= 16
+        server.wait_for(lambda: told(server)["rings"]["steps"] >= 16, 30, "its steps around the ring are told")
         server.wait_for(lambda: len(credited_boots(server) - {backbone}) == 2, 30, "both stages credited work")
         assert [host.end(signal.SIGTERM, 20) for host in hosts] == [0, 0]
