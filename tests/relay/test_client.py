@@ -35,7 +35,7 @@ def test_a_worker_connects_and_tells_what_it_holds(relay: LiveRelay) -> None:
 
 def test_a_report_changes_what_the_worker_may_be_asked(relay: LiveRelay) -> None:
     bob = ToyWorker(relay.url)
-    wait_until(lambda: relay.roster.workers)
+    wait_until(lambda: bob.session)  # the roster knows it a moment sooner than it knows itself
 
     assert relay.roster.workers[bob.session].replicas
 
