@@ -75,3 +75,13 @@ def test_without_javascript_the_row_is_a_list_of_links_and_a_table(visit: Visit)
     page.locator("#stages a").nth(1).click()
     expect(page.locator("h1")).to_contain_text("Stage: layers 4–7")
     expect(page.locator("table").first).to_contain_text("Bob's server")
+
+
+def test_a_link_made_of_a_stages_token_lends_nothing(visit: Visit, site: str) -> None:
+    page = visit("/status")
+    answer = page.request.post(f"{site}/api/nodes", data={"name": "rack", "kernel_class": "ggml", "role": "stage"})
+    page.goto(f"{site}/worker#token={answer.json()['token']}")
+
+    page.locator("#lend").click()
+
+    expect(page.locator("#state")).to_contain_text("registered for another kind of work", timeout=30_000)
