@@ -31,12 +31,29 @@ def page(chromium: str) -> Iterator[WasmPage]:
 
 
 @pytest.fixture(scope="package")
+def small_server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """Small experts, and time for them; whoever registers needs an invite."""
+    arguments = ("--workers", "1", "--budget", "8MB", "--lan", "--lan-name", tab.HOST, "--tls", "--tls-port", "0")
+    wishes = {**tab.quick_clocks(), "DISPATCH_DEADLINE_SECONDS": "5", "REGISTRATION": "invite"}
+    with live_server(tmp_path_factory.mktemp("small"), *arguments, **wishes) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def invite(small_server: LiveServer) -> str:
+    """A code for as many devices as the tests of `small_server` have."""
+    code, problem = small_server.manage("invite", "--uses", "9").communicate(timeout=60)
+    assert code.strip(), problem
+    return code.strip()
+
+
+@pytest.fixture(scope="package")
 def server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A Python worker holds 18 of the 64 experts, the rest is for tabs; open to the local network, with HTTPS too."""
     folder = tmp_path_factory.mktemp("tab")
     lan = ("--lan", "--lan-name", tab.HOST, "--tls", "--tls-port", "0")
     arguments = ("--model", str(tab.model(folder)), "--workers", "1", "--budget", "100MB", *lan)
-    with live_server(folder, *arguments, CREDIT_WINDOW_SECONDS="2") as started:
+    with live_server(folder, *arguments, **tab.quick_clocks()) as started:
         yield started
 
 

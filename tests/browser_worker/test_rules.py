@@ -1,4 +1,4 @@
-"""The tab's small decisions, in Chromium: battery, pace, relay addresses, words."""
+"""The tab's small decisions, in Chromium: battery, pace, relay addresses, words, texts by code."""
 
 from typing import Any
 
@@ -114,3 +114,13 @@ def test_few_ranges_are_named_and_many_counted(page: WasmPage) -> None:
     assert few == "layer 3, experts 8-14"
     assert many == "28 experts of 4 layers"
     assert amounts == ["37.2 MB", "1.4 GB", "1.235", "0.000003"]
+
+
+def test_what_the_server_says_is_said_by_its_code_else_in_its_own_words(page: WasmPage) -> None:
+    said = page.run("""async () => {
+      const { sayCode, speak } = await import("/texts.js");
+      speak({ texts: {}, codes: { suspended: "停用：{message}" } });
+      return [sayCode("suspended", "too slow"), sayCode("brand_new", "wait"), sayCode("toString", "no code of ours")];
+    }""")
+
+    assert said == ["停用：too slow", "wait", "no code of ours"]

@@ -11,7 +11,7 @@ from frontend.browser_worker.build import FOLDER
 from inference.benchmarks.wasm_page import SOFTWARE_GPU
 from tests.browser_worker import tab
 from tests.browser_worker.tab import Phone, choose, generate, lend, rows, token_of
-from tests.e2e.live_server import LiveServer, live_server
+from tests.e2e.live_server import LiveServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser, pytest.mark.slow]
 
@@ -20,12 +20,9 @@ AUTOMATIC = 'gpu: wish = "auto"'
 
 
 @pytest.fixture(scope="module")
-def server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Small experts, and time for them: a card that the processor plays is slow."""
-    arguments = ("--workers", "1", "--budget", "8MB", "--lan", "--lan-name", tab.HOST, "--tls", "--tls-port", "0")
-    patient = {"CREDIT_WINDOW_SECONDS": "2", "DISPATCH_DEADLINE_SECONDS": "5"}
-    with live_server(tmp_path_factory.mktemp("gpu"), *arguments, **patient) as started:
-        yield started
+def server(small_server: LiveServer) -> LiveServer:
+    """A card that the processor plays is slow."""
+    return small_server
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +47,8 @@ def trusted(server: LiveServer) -> tuple[str, int]:
         return found
 
 
-def test_trust_is_earned_by_the_kernel_that_computes(phone: Phone, server: LiveServer) -> None:
-    page = phone.open(phone.https, routes={"**/worker/kernels.js": any_adapter})
+def test_trust_is_earned_by_the_kernel_that_computes(phone: Phone, server: LiveServer, invite: str) -> None:
+    page = phone.open(phone.https, f"#invite={invite}", routes={"**/worker/kernels.js": any_adapter})
     choose(page, tab.ONE_EXPERT)
 
     lend(page, 120)

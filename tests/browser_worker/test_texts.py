@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 from pytest_django import Settings
 
 from frontend.worker_texts import CODES, TEXTS, language
-from inference.benchmarks.wasm_page import WasmPage
 from inference.errors import GGUFError, UnknownBuild
 from market.errors import MarketError
 from relay.codes import RejectCode
@@ -80,17 +79,6 @@ def test_every_code_that_the_page_can_meet_has_a_text_in_both_languages() -> Non
     assert set(CODES) == met
     assert [code for code, text in english.items() if CHINESE.search(text)] == []
     assert [code for code, text in chinese.items() if not CHINESE.search(text)] == []
-
-
-@pytest.mark.browser
-def test_what_the_server_says_is_said_by_its_code_else_in_its_own_words(page: WasmPage) -> None:
-    said = page.run("""async () => {
-      const { sayCode, speak } = await import("/texts.js");
-      speak({ texts: {}, codes: { suspended: "停用：{message}" } });
-      return [sayCode("suspended", "too slow"), sayCode("brand_new", "wait"), sayCode("toString", "no code of ours")];
-    }""")
-
-    assert said == ["停用：too slow", "wait", "no code of ours"]
 
 
 @pytest.mark.e2e
