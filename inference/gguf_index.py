@@ -164,7 +164,7 @@ def open_index(path: Path) -> ModelIndex:
         routed_bytes=sum(layer.experts * layer.expert_bytes for layer in layers.values()),
         fingerprint=_fingerprint(parts, tensors),
         clamped_layers=_clamped(first.metadata.get(f"{architecture}.swiglu_clamp_exp"), layers),
-        recurrent_layers=_recurrent(path, first, architecture, trunk_layers),
+        recurrent_layers=_recurrent(path, first, architecture, layers),
     )
 
 
@@ -188,15 +188,16 @@ def _clamped(value: MetadataValue | None, layers: Collection[int]) -> frozenset[
     return frozenset(filter(is_limited, layers))
 
 
-def _recurrent(path: Path, header: Header, architecture: str, trunk_layers: int) -> frozenset[int]:
-    """Layers with a recurrent state in the place of attention over all tokens, as llama.cpp's loader finds them."""
+def _recurrent(path: Path, header: Header, architecture: str, layers: Collection[int]) -> frozenset[int]:
+    """Those of the layers with a recurrent state in the place of attention over all tokens, as llama.cpp's loader
+    finds them. Only layers whose tensors are there are looked at: a file may say that it has thousands of millions."""
     if architecture not in RECURRENT_ARCHITECTURES:
         return frozenset()
     given = header.metadata.get(f"{architecture}.attention.recurrent_layers")
-    if isinstance(given, tuple) and len(given) >= trunk_layers:
-        return frozenset(layer for layer in range(trunk_layers) if given[layer])
+    if isinstance(given, tuple) and len(given) > max(layers):
+        return frozenset(layer for layer in layers if given[layer])
     interval = _number(path, header, f"{architecture}.full_attention_interval", RECURRENT_INTERVAL)
-    return frozenset(layer for layer in range(trunk_layers) if not interval or (layer + 1) % interval)
+    return frozenset(layer for layer in layers if not interval or (layer + 1) % interval)
 
 
 def _collect_layers(parts: Sequence[tuple[Path, Header]], trunk_layers: int) -> dict[int, LayerExperts]:

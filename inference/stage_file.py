@@ -194,7 +194,11 @@ class StageSource:
 
 def open_stages(index: ModelIndex) -> StageSource:
     """Reads the headers again, with where their values stand. Raises NoStages, and what `read_parts` raises."""
-    return StageSource(index, stage_cuts(index), tuple(read_parts(index.path)))
+    parts = tuple(read_parts(index.path))
+    tables = [header.tensors[EMBEDDING] for _, header in parts if EMBEDDING in header.tensors]
+    if len(tables) != 1 or len(tables[0].shape) != 2:
+        raise NoStages(f"{index.path}: no embedding table {EMBEDDING} of two dimensions; every stage needs one")
+    return StageSource(index, stage_cuts(index), parts)
 
 
 def _is_expert(name: str) -> bool:

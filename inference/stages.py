@@ -101,10 +101,13 @@ class StageCuts:
 
 
 def stage_cuts(index: ModelIndex) -> StageCuts:
-    """Raises NoStages for an architecture that was not tried."""
+    """Raises NoStages for an architecture that was not tried, and for a file without some layer's experts."""
     if index.architecture not in GRAPHS:
         known = ", ".join(sorted(GRAPHS))
         raise NoStages(f"{index.architecture} is not among the architectures that can be cut into stages: {known}")
+    # Also the bound on what a file that tells lies can cost: the layers are counted in its tensors.
+    if len(index.layers) != index.trunk_layers:
+        raise NoStages(f"{index.name}: experts in {len(index.layers)} of {index.trunk_layers} layers; stages need all")
     ends = [layer + 1 for layer in range(index.trunk_layers) if layer not in index.recurrent_layers]
     if not ends:
         raise NoStages(f"{index.name}: no layer of full attention, so there is nowhere to cut")

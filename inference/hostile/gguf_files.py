@@ -16,6 +16,7 @@ from inference.hostile import mutations
 from inference.hostile.confined import Reader
 from inference.slice_file import SliceFile
 from inference.slices import SliceManifest, plan_slice, slice_manifest
+from inference.stage_file import open_stages
 
 ARCHITECTURE = "qwen35moe"
 LAYERS, EXPERTS, WIDTH = 2, 4, 32
@@ -24,7 +25,8 @@ Q8_0, Q8_0_BLOCK_BYTES = 8, 34
 PLANNED_LAYERS = 2
 KEYS = ("general.architecture", "general.alignment", "general.name", "split.count", "split.no", "split.tensors.count",
         *(f"{ARCHITECTURE}.{name}" for name in ("block_count", "nextn_predict_layers", "embedding_length",
-                                               "expert_count", "expert_used_count", "swiglu_clamp_exp")),
+                                               "expert_count", "expert_used_count", "swiglu_clamp_exp",
+                                               "full_attention_interval", "attention.recurrent_layers", "vocab_size")),
         *(f"expertswarm.{name}" for name in ("format", "build", "layer", "first", "last", "n_embd", "n_ff",
                                             "activation")))  # fmt: skip
 
@@ -39,14 +41,16 @@ def model_bytes(changes: dict[str, int | str] | None = None) -> bytes:
         f"{ARCHITECTURE}.embedding_length": WIDTH,
         f"{ARCHITECTURE}.expert_count": EXPERTS,
         f"{ARCHITECTURE}.expert_used_count": 2,
+        f"{ARCHITECTURE}.full_attention_interval": 1,
         **(changes or {}),
     }
     size = WIDTH * EXPERTS * Q8_0_BLOCK_BYTES
-    tensors = [
+    tensors: list[tuple[str, tuple[int, ...], int, int]] = [
         (f"blk.{layer}.ffn_{role}_exps.weight", (WIDTH, WIDTH, EXPERTS), Q8_0, size)
         for layer in range(LAYERS)
         for role in ("gate", "up", "down")
     ]
+    tensors.append(("token_embd.weight", (WIDTH, WIDTH * EXPERTS), Q8_0, size))
     return encode_header(metadata, tensors) + bytes(range(256)) * (len(tensors) * size // 256)
 
 
@@ -141,6 +145,10 @@ class GgufFiles(Reader):
                 json.dumps([index.name, index.fingerprint, index.offered_layers])
                 plan = plan_slice(index, layer, 0, 1)
                 plan.read(0, min(plan.size, 4096))
+            stages = open_stages(index)
+            plan = stages.plan(0, 1, without_experts=bool(len(data) % 2))
+            json.dumps([stages.unit_bytes, stages.unit_flops, stages.vocabulary_size])
+            plan.read(0, min(plan.size, 4096))
         except GGUFError:
             # It may be a slice: those are files of experts only.
             with SliceFile.open(self._path) as held:

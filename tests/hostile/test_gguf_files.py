@@ -3,9 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from inference.errors import NoStages
 from inference.gguf_index import open_index
 from inference.hostile.confined import Findings, Reader, confined, try_cases
 from inference.hostile.gguf_files import ARCHITECTURE, GgufFiles, model_bytes
+from inference.stages import stage_cuts
+from tests.refusal import refusal
 
 
 @pytest.fixture
@@ -27,11 +30,14 @@ def test_a_file_that_says_it_has_two_thousand_million_layers_costs_no_memory(tmp
     tracemalloc.start()
 
     index = open_index(path)
+    refused = refusal(NoStages, stage_cuts, index)
 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert index.trunk_layers == (1 << 31) - 1
     assert index.clamped_layers == frozenset()
+    assert index.recurrent_layers <= set(index.layers)
+    assert refused is not None
     assert peak < 8 << 20
 
 

@@ -34,7 +34,8 @@ def test_a_plain_model_is_cut_anywhere(tmp_path: Path) -> None:
 
 
 def test_recurrent_layers_at_the_end_belong_to_the_last_unit(demo: ModelIndex) -> None:
-    odd = replace(demo, trunk_layers=10, recurrent_layers=frozenset({0, 1, 2, 4, 5, 6, 8, 9}))
+    layers = {**demo.layers, 8: demo.layers[0], 9: demo.layers[0]}
+    odd = replace(demo, trunk_layers=10, layers=layers, recurrent_layers=frozenset({0, 1, 2, 4, 5, 6, 8, 9}))
 
     assert stage_cuts(odd).boundaries == (0, 4, 10)
 
@@ -46,6 +47,8 @@ def test_a_model_that_was_not_tried_has_no_stages(tmp_path: Path, demo: ModelInd
         stage_cuts(untried)
     with pytest.raises(NoStages, match="nowhere to cut"):
         stage_cuts(replace(demo, recurrent_layers=frozenset(range(8))))
+    with pytest.raises(NoStages, match="experts in 8 of 9 layers"):
+        stage_cuts(replace(demo, trunk_layers=9))
 
 
 @pytest.mark.parametrize(
