@@ -226,7 +226,14 @@ def test_workers_that_round_differently_are_noticed(tmp_path: Path) -> None:
 
 # --- judging ----------------------------------------------------------------------------------------------------------
 EQUAL = {"positions": 300, "tokens": 0, "decodes": 0, "largest_batch": 8, "max_abs_diff": 0.0, "equal_bits": True}
-RUN = {"remote_share": 1.0, "places": {}, "failures": {}, "finishes": {"length": 3}, "reused_tokens": 0}
+RUN = {
+    "replayed_tokens": 0,
+    "remote_share": 1.0,
+    "places": {},
+    "failures": {},
+    "finishes": {"length": 3},
+    "reused_tokens": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -261,7 +268,17 @@ def test_a_case_must_do_what_it_is_about(case: Case, told: str) -> None:
 def test_a_killed_worker_must_be_noticed() -> None:
     result = runner._judge(replace(SMALL, kill=True), RUN, [EQUAL], positions=MIN_POSITIONS)
 
-    assert result.extra["error"] == "the killed worker was not noticed"
+    assert result.extra["error"] == "nobody noticed that a process was killed"
+
+
+def test_a_replaced_stage_must_have_read_its_sequences_again() -> None:
+    case, run = replace(SMALL, kill=True, stages=3), RUN | {"failures": {"line_broken": 1}}
+
+    silent = runner._judge(case, run, [EQUAL], positions=MIN_POSITIONS)
+    told = runner._judge(case, run | {"replayed_tokens": 12}, [EQUAL], positions=MIN_POSITIONS)
+
+    assert silent.extra["error"] == "no token was read again after a stage was replaced"
+    assert told.ok
 
 
 def test_a_child_that_dies_by_a_signal_is_named() -> None:
