@@ -27,6 +27,7 @@ IDLE = re.compile(r'^    "(\w+)": "[^"]+",$', re.MULTILINE)
 NOT_OF_DEVICES = {
     "market_error", "append_only", "key_reused", "invites_used", "device_cap_reached", "not_available",
     "nothing_to_pay", "same_person", "unknown_payout", "wrong_state", "provider_failed", "incident_in_force",
+    "bad_backup", "books_differ", "database_not_empty",
 }  # fmt: skip
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 # One text, or a choice between two.
